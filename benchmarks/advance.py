@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 from flowengine.engines.executions.linked_flows import LinkedFlow
+from flowengine.engines.flows import LANGUAGE
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Run
@@ -97,7 +98,7 @@ def begun(text: str, **inputs: Any) -> tuple[Graph, State, list[Any], float, flo
     before = time.perf_counter()
     compiled = compile_text(text)
     compiling = time.perf_counter() - before
-    graph, state = LinkedFlow(compiled.flow, compiled.hash).graph, new_state()
+    graph, state = LinkedFlow(compiled.flow, compiled.hash, LANGUAGE).graph, new_state()
     execution: dict[str, Any] = {
         "id": "it", "flow": "flow", "version": "0", "started_at": "1970-01-01T00:00:01Z",
         "scheduled_at": None, "started_by": "user:ada", "parent": None, "labels": {},

@@ -21,7 +21,7 @@ from playwright.async_api import async_playwright
 from flowengine.execution_environment import EnvironmentManager
 from flowengine_envs.browser import installation
 from flowengine_envs.browser.resource import Browser
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 
 ROUNDS = 15
 _WORDS = "A ship in harbour is safe, but that is not what ships are built for. "

@@ -58,7 +58,7 @@ for path in sys.argv[2:]:
     print(json.dumps([path, text, min(seconds)]))
 """
 _OURS = """
-from flowengine_envs.documents.converters import convert as converted
+from flowengine_envs.documents.converting import convert as converted
 convert = lambda path: converted(open(path, "rb").read(), path).markdown
 """
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flowengine.agents.function_schemas import function_to_json
     from flowengine.agents.loggers import LogEvent, LoggerManager
     from flowengine.agents.termination import case_not_resolved, case_resolved
+    from flowengine.agents.tool_marks import tool
     from flowengine.client.client import AsyncClient, Client
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from flowengine.runner.responses import AgentRunFailed
     from flowengine.runner.stored_sessions import Sessions
     from flowengine.sdk import StepContext, StepError, quick
-    from flowengine.tool_environment import tool
 
 __all__ = [
     "Agent",
@@ -143,7 +143,7 @@ _HOMES = {
     "load": ".engines.flows",
     **dict.fromkeys(("Flow", "Step", "cel", "step"), ".flow.building"),
     **dict.fromkeys(("StepContext", "StepError", "quick"), ".sdk"),
-    "tool": ".tool_environment",
+    "tool": ".agents.tool_marks",
     **dict.fromkeys(
         (
             "CallPart",

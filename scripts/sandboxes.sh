@@ -31,7 +31,7 @@ if [ ${#missing[@]} != 0 ]; then
   scripts/debian.sh sandboxes "${missing[@]}" || [ $? = 2 ] || exit 1
 fi
 
-for servers in tests/mcp_servers tests/model_servers tests/page_checks tests/yaml_suite; do
+for servers in tests/mcp_servers tests/page_checks tests/yaml_suite; do
   if command -v npm >/dev/null && ! [ "$servers/node_modules/.package-lock.json" -nt "$servers/package-lock.json" ]; then
     say "installing the packages of $servers"
     npm ci --prefix "$servers" --ignore-scripts --no-audit --no-fund --loglevel=error \

@@ -207,6 +207,7 @@ def nothing_left() -> Iterator[None]:
 def _held() -> set[str]:
     """Return the resources of this process: threads, child processes, files."""
     held = {f"thread {one.name} {one.ident}" for one in threading.enumerate() if _of_call(one)}
+    # Threads wait here for the next function: those that do not are at work.
     steps = [one for one in threading.enumerate() if one.name == "flowengine-step"]
     held |= {f"function at work {number}" for number in range(user_code._idle.qsize(), len(steps))}
     for task in os.listdir("/proc/self/task"):
@@ -228,6 +229,7 @@ def _held() -> set[str]:
 def _of_call(thread: threading.Thread) -> bool:
     """Return whether a thread belongs to the call, not to a test or to the process as a whole."""
     executor: Any = getattr(background().loop, "_default_executor", None)
+    # The threads of an executor are in no public list.
     kept = {background().thread, *(executor._threads if executor else ())}
     target = getattr(getattr(thread, "_target", None), "__module__", None) or ""
     of_test = target.startswith("tests.")
@@ -244,5 +246,12 @@ def _settings() -> dict[str, Any]:
         "folder": os.getcwd() if os.path.exists(".") else None,
         "path": tuple(sys.path),
         "streams": (sys.stdin, sys.stdout, sys.stderr),
-        "running event loop": asyncio._get_running_loop(),
+        "running event loop": _running_loop(),
     }
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

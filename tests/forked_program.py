@@ -28,7 +28,7 @@ from typing import IO, Any, NoReturn
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(sys.executable).with_name("flowengine")
 _KEPT = {
-    *("flowengine", "flowengine_envs", "flowengine_nodes"),
+    *("flowengine", "flowengine_documents", "flowengine_envs", "flowengine_nodes"),
     *("re2", "jsonschema_rs", "mcp", "mcp_types"),
 }
 """Packages kept in memory, with their imports. On import, they read no variables, start no threads

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-PRODUCT = ("flowengine", "flowengine_envs", "flowengine_nodes")
+PRODUCT = ("flowengine", "flowengine_documents", "flowengine_envs", "flowengine_nodes")
 
 
 def homes(name: str, value: object) -> list[ModuleType]:

@@ -37,7 +37,7 @@ def pytest_runtest_teardown(item: Any) -> Iterator[None]:
     finally:
         for definition in lost:
             try:
-                definition.finish(item._request)
+                definition.finish(item._request)  # pytest has no public way to finish a fixture
             except Exception as error:
                 lost[definition] += f"; closing it failed: {error}"
         if lost:
@@ -47,7 +47,7 @@ def pytest_runtest_teardown(item: Any) -> Iterator[None]:
 
 def _definitions(item: Any) -> Iterator[Any]:
     """Yield the shared fixtures that exist and that a test uses."""
-    for named in item._fixtureinfo.name2fixturedefs.values():
+    for named in item._fixtureinfo.name2fixturedefs.values():  # nor to list those of a test
         for definition in named:
             if definition.scope != "function" and definition.cached_result is not None:
                 yield definition

@@ -61,7 +61,7 @@ class Stores:
     def __init__(self, namespaces: Namespaces) -> None:
         namespaces.prepare()
         self._namespaces = namespaces
-        self._open = engine._opened
+        self._open = engine._opened  # so that tests of folders are those of Temporal, unchanged
         self._of_folders: dict[str, str] = {}
         self._idle = set[str]()
         self._workers = ExitStack()
@@ -70,7 +70,7 @@ class Stores:
         """Whether the test has opened one."""
 
     def opened(self, store: Any, durability: Any) -> Any:
-        """Open the store that takes the place of another one: see `engine._opened`."""
+        """Open the store that takes the place of another one: as the function that engines call."""
         if store is None or isinstance(store, str | os.PathLike):
             store = self._address(store)
             if store in self._idle:
@@ -187,7 +187,7 @@ class Begun:
 
         @wraps(read)
         async def waiting(listing: Listing, *args: Any) -> Any:
-            client = await listing._connection.client()
+            client = await listing._connection.client()  # in the namespace that is listed
             while not await self._are_indexed(client):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
             return await read(listing, *args)

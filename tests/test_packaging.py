@@ -57,11 +57,11 @@ def test_everything_built_in_can_be_loaded() -> None:
         assert isinstance(getattr(import_module(module), name), type), path
 
 
-def test_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
+def test_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
 
-    assert tops == {"flowengine", "flowengine_nodes", "flowengine_envs"}
+    assert tops == {"flowengine", "flowengine_nodes", "flowengine_envs", "flowengine_documents"}
     assert {f"{top}/py.typed" for top in tops} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

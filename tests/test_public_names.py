@@ -12,7 +12,8 @@ import pytest
 from tests.rows import each_row
 
 PACKAGES = (
-    "flowengine", "flowengine.execution_environment", "flowengine.sdk", "flowengine.telemetry", "flowengine.testing", "flowengine.tool_environment",
+    "flowengine", "flowengine.execution_environment", "flowengine.sdk", "flowengine.telemetry",
+    "flowengine.testing", "flowengine.tool_environment",
 )  # fmt: skip
 
 

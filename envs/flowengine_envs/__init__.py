@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine_envs.libraries import names_of
+
 if TYPE_CHECKING:
     from flowengine_envs.compat.markdown_browser import RequestsMarkdownBrowser
     from flowengine_envs.compat.python_envs import (
@@ -26,14 +28,11 @@ __all__ = [
 ]
 
 
+_named = names_of("flowengine_envs.compat.python_envs", "flowengine_envs.compat.markdown_browser")
+
+
 def __getattr__(name: str) -> Any:
     """Load these only when they are asked for: they need pydantic."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "RequestsMarkdownBrowser":
-        from flowengine_envs.compat import markdown_browser
-
-        return markdown_browser.RequestsMarkdownBrowser
-    from flowengine_envs.compat import python_envs
-
-    return getattr(python_envs, name)
+    return _named(name)

@@ -19,11 +19,11 @@ from flowengine.agents.agent_tools import (
     declare,
     environment_names,
     is_tool,
-    tool_option,
 )
 from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.handoff_discovery import all_agents, reachable, targets
 from flowengine.agents.termination import is_case_tool
+from flowengine.agents.tool_marks import tool_option
 from flowengine.agents.tool_steps import ASK
 from flowengine.errors import UsageError
 from flowengine.sdk import Plain
@@ -86,8 +86,8 @@ class AgentDeclarations:
 
     sections: dict[str, dict[str, Plain]]
     """Section of a flow file → name → declaration."""
-    policies: list[Plain]
-    """Policy rules for single tools of servers."""
+    rules: list[Plain]
+    """Rules for single tools of servers."""
     first: str
     """Name of the entry of the first agent."""
     agents: dict[str, AgentDefinition]
@@ -130,7 +130,7 @@ def declarations(
     sections = {section: _referring(declaration, secrets) for section, declaration in made.items()}
     return AgentDeclarations(
         sections={"secrets": secrets, **sections},
-        policies=writer.policies,
+        rules=writer.rules,
         first=ids[agents[0].name],
         agents={ids[name]: value for name, value in known.items()},
     )
@@ -203,9 +203,9 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
                 )
             if name not in there:
                 flow.declare(section, name, spec)
-    if written.policies:
-        rules = flow.head.setdefault("policies", [])
-        rules += [policy for policy in written.policies if policy not in rules]
+    if written.rules:
+        rules = flow.head.setdefault("rules", [])
+        rules += [rule for rule in written.rules if rule not in rules]
     return written.first
 
 
@@ -233,7 +233,7 @@ class _Writer:
     references: References
     tools: dict[str, Plain]
     around: FlowEnvironments
-    policies: list[Plain] = field(default_factory=list)
+    rules: list[Plain] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     """Names of the functions, ready-made tools and servers of the agent being written."""
 
@@ -386,11 +386,11 @@ class _Writer:
         return {"tool": f"std.{std}", **({"as": std} if std == tool.name else {})}
 
     def _server(self, agent: AgentDefinition, name: str, declared: str) -> dict[str, Plain]:
-        """Return the `tools` entry of a server, and add policy rules for approvals of its tools."""
+        """Return the `tools` entry of a server, and add rules for approvals of its tools."""
         for tool, asked in agent.approvals.items():
             if tool.startswith(f"{name}."):
                 rule = _rule(agent, tool, asked, f"{declared}.{tool.removeprefix(f'{name}.')}")
-                self.policies.append({**rule, "agent": self.ids[agent.name]})
+                self.rules.append({**rule, "agent": self.ids[agent.name]})
         return {"tool": f"{declared}.*"}
 
     def _declare(self, name: str, declaration: Mapping[str, Plain]) -> dict[str, Plain]:
@@ -400,7 +400,7 @@ class _Writer:
 
 
 def _rule(agent: AgentDefinition, tool: str, asked: Any, called: str) -> dict[str, Plain]:
-    """Return the policy rule for the approval of a tool of a server."""
+    """Return the rule for the approval of a tool of a server."""
     if asked == "none":
         return {"allow": called}
     when = asked.get("when") if isinstance(asked, Mapping) and set(asked) == {"when"} else None

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flowengine import registry
+from flowengine.agents.tool_marks import tool_options
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import Plain
 from flowengine.sdk.argument_checks import check_kind, in_words
@@ -266,7 +267,7 @@ class AgentWithTools(BaseModel):
                     "that is a tool",
                     hint="add it to handoffs, or give its as_tool()"
                     if isinstance(tool, AgentWithTools)
-                    else "mark its methods with @tool of flowengine.tool_environment",
+                    else "mark its methods with @flowengine.tool",
                 )
             self.tools += methods or [tool]
             if methods:
@@ -362,18 +363,6 @@ def name_of(environment: str | Spec) -> str:
     if isinstance(environment, str):
         return environment
     return str(environment.get("resource_key") or environment.get("kind", ""))
-
-
-def tool_options(function: Any) -> Mapping[str, Any] | None:
-    """Return the options that `@tool` gave a function, or None if it is not decorated."""
-    options: Mapping[str, Any] | None = getattr(function, "__flowengine_tool__", None)
-    return options
-
-
-def tool_option(function: Any, name: str) -> Any:
-    """Return an option of a function, set by `@tool` or by an attribute."""
-    options = tool_options(function)
-    return getattr(function, name, None) if options is None else options.get(name)
 
 
 def _globs(names: Any) -> list[Any]:

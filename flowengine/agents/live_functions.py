@@ -7,10 +7,8 @@ from typing import Any
 
 from flowengine.agents.agent import typed_answer
 from flowengine.sdk import Plain, StepContext, ToolError, import_function
+from flowengine.sdk.context import LIVE
 from flowengine.sdk.previews import PreviewContext
-
-LIVE = "_agent_functions"
-"""Name of the execution's resource that contains them: key → function."""
 
 
 def converter(context: StepContext, named: Mapping[str, Plain]) -> Callable[[Plain], object] | None:

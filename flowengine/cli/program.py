@@ -43,6 +43,7 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.client.requests import not_ours
 from flowengine.errors import FlowEngineError, NotFound, UsageError
+from flowengine.sdk.extras import missing_package
 from flowengine.sdk.near_words import nearest
 from flowengine.util.files import check_path
 
@@ -90,6 +91,10 @@ def _ended(words: list[str]) -> int:
         raise
     except FlowEngineError as error:
         return report(error, as_json="--json" in words)
+    except ModuleNotFoundError as error:
+        if (missing := missing_package(error)) is None:
+            raise
+        return report(missing, as_json="--json" in words)
     except KeyboardInterrupt as error:
         err(f"interrupted; {error}" if str(error) else "interrupted")
         return INTERRUPTED

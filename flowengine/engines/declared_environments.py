@@ -9,6 +9,7 @@ from typing import Any
 
 from flowengine.engines.environments.requests import spec_of
 from flowengine.engines.executions.linked_flows import LinkedFlow
+from flowengine.engines.flows import LANGUAGE
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.flow.compile import Compiled, compile_source
@@ -107,7 +108,7 @@ class DeclaredEnvironments:
         flow = compiled.flow
         [(_, use)] = flow["steps"][0]["input"][1]["environments"][1].items()
         flow["defaults"] = [*flow.get("defaults", ()), [_USE, use]]
-        graph = LinkedFlow(flow, compiled.form).graph
+        graph = LinkedFlow(flow, compiled.form, LANGUAGE).graph
         try:
             given = computed_inputs(graph, self._given(flow, inputs), {"id": owner}, 0)[_USE]
         except EvaluationError as error:

@@ -6,11 +6,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from os import PathLike
 
-from flowengine.engines.flows import LoadedFlow, as_loaded
-from flowengine.engines.infos import DeployedInfo, StartInfo
-from flowengine.engines.reading import Group
-from flowengine.engines.results import ScheduledStart
-from flowengine.engines.starting.deployed_flows import (
+from flowengine.engines.deployed_flows import (
     deploy,
     find,
     listed,
@@ -23,6 +19,10 @@ from flowengine.engines.starting.deployed_flows import (
     trigger,
     undeploy,
 )
+from flowengine.engines.flows import LoadedFlow, as_loaded
+from flowengine.engines.infos import DeployedInfo, StartInfo
+from flowengine.engines.reading import Group
+from flowengine.engines.results import ScheduledStart
 from flowengine.journal.records import OfFlows
 
 
@@ -211,7 +211,7 @@ class DeployedFlows(Group):
             InputError: The range contains more times.
         """
         times = times_between(self._host, flow, schedule, since, until, limit)
-        from flowengine.engines.running.backfilling import backfill
+        from flowengine.engines.backfilling import backfill
 
         return await backfill(self._host, self._driving, flow, times, concurrency, tell)
 

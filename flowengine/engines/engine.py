@@ -18,12 +18,13 @@ from os import PathLike
 from typing import Any, Self
 
 from flowengine import execution_environment
-from flowengine.engines import inspection, people, temporal
+from flowengine.engines import inspection, people
 from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.deploying import DeployedFlows
-from flowengine.engines.flows import LoadedFlow, as_loaded, check_flow
+from flowengine.engines.environments.making import make_environments
+from flowengine.engines.flows import LANGUAGE, LoadedFlow, as_loaded, check_flow
 from flowengine.engines.host import (
     Clock,
     Host,
@@ -42,15 +43,16 @@ from flowengine.engines.inspection.open_environments import (
 )
 from flowengine.engines.inspection.unattended import due, quarantined, want
 from flowengine.engines.inspection.updates import Subscription, updates
-from flowengine.engines.messages import signal
+from flowengine.engines.messages import send_signal
 from flowengine.engines.operating import Executions
 from flowengine.engines.people.answering import answer_questions
-from flowengine.engines.policy_files import PolicyFiles
+from flowengine.engines.remote_stores import temporal
 from flowengine.engines.results import (
     ExecutionResult,
     Sent,
     Update,
 )
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.shared_budgets import Budgets
 from flowengine.engines.starting.beginning import Starting, record
@@ -58,6 +60,7 @@ from flowengine.errors import NotAllowed, UsageError
 from flowengine.flow import building
 from flowengine.journal.records import OPEN, Due
 from flowengine.journal.store import Durability, JournalStore, Store, every_item
+from flowengine.kernel.notation.traces import trace_of
 from flowengine.sdk.argument_checks import (
     check_function,
     check_kinds,
@@ -67,9 +70,9 @@ from flowengine.sdk.argument_checks import (
     milliseconds,
     offered,
 )
-from flowengine.settings import Settings, current_user, load_settings
+from flowengine.settings import Settings, current_user
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder, remote_store
-from flowengine.telemetry.trace_ids import trace_of
 from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 
@@ -144,11 +147,15 @@ class Engine:
             raise UsageError(f"workdir: {os.fspath(workdir)} is not a directory")
         check_path("the directory", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
-        opened, remote = _opened(store, durability or settings.durability or "power")
-        if remote is not None:
-            _check_remote(remote, tool_authority, clock, runtime_resources, offers)
+        opened = _opened(store, durability or settings.durability or "power")
+        is_remote = remote_store(str(opened.location)) is not None
+        if is_remote:
+            temporal().check_caller(opened, tool_authority, clock, runtime_resources, offers)
         host = Host(
             opened,
+            language=LANGUAGE,
+            rules=RuleFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
+            environments=make_environments,
             clock=clock or SystemClock(),
             ids=ids or RandomIds(),
             settings=settings,
@@ -157,16 +164,13 @@ class Engine:
             ttl=milliseconds("ttl", ttl),
             resources=runtime_resources,
             offers=offered(offers),
-            policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
         )
         self._host = host
         self.user = user or current_user()
         self._via = via
         self._histories: inspection.replayed.OpenHistories | None = None
         """The executions that were shown last. None: they are not kept."""
-        self._driving = Driving(host)
-        if remote is not None:
-            self._driving = temporal.driving.RemoteDriving(host, remote)
+        self._driving: Driving = temporal().driving(host) if is_remote else Driving(host)
         self._tool_authority = tool_authority
         if tool_authority is not None:
             host.consultant = self._consultant
@@ -240,8 +244,14 @@ class Engine:
         With a store in Temporal, they belong to its workers, and this raises a `UsageError`.
         """
         if remote_store(str(self._host.store.location)) is not None:
-            temporal.support.refuse("access to the environments of its workers")
-        return self._host.environments.manager
+            temporal().refuse("access to the environments of its workers")
+        return self._manager
+
+    @property
+    def _manager(self) -> execution_environment.EnvironmentManager:
+        environments: Any = self._host.environments
+        manager: execution_environment.EnvironmentManager = environments.manager
+        return manager
 
     def decode_payloads(
         self, payloads: Sequence[Mapping[str, Any]], namespace: str | None = None
@@ -260,7 +270,8 @@ class Engine:
             InputError: They are not in this form.
             UsageError: The store is not in Temporal, or has another namespace.
         """
-        return self._payload_page(namespace).decoded(payloads)
+        done: list[dict[str, Any]] = self._payload_page(namespace).decoded(payloads)
+        return done
 
     def encode_payloads(
         self, payloads: Sequence[Mapping[str, Any]], namespace: str | None = None
@@ -276,9 +287,10 @@ class Engine:
             UsageError: The store is not in Temporal, or has another namespace.
             StoreError: The object store does not work.
         """
-        return self._payload_page(namespace).encoded(payloads)
+        done: list[dict[str, Any]] = self._payload_page(namespace).encoded(payloads)
+        return done
 
-    def _payload_page(self, namespace: str | None) -> temporal.payloads.PayloadPage:
+    def _payload_page(self, namespace: str | None) -> Any:
         location = str(self.store.location)
         if remote_store(location) is None:
             raise UsageError("only a store in Temporal has payloads")
@@ -286,13 +298,12 @@ class Engine:
         if namespace not in (None, own):
             raise UsageError(f"the namespace of this store is {own!r}, not {namespace!r}")
         store: Any = self.store
-        page: temporal.payloads.PayloadPage = store.payloads
-        return page
+        return store.payloads
 
     def _other(self, to: str | PathLike[str]) -> JournalStore:
         """Open another store, to which executions are moved."""
         durability = self._host.store.durability
-        return _opened(to, "power" if durability == "none" else durability)[0]
+        return _opened(to, "power" if durability == "none" else durability)
 
     def close(self) -> None:
         """Release all leases and close the store. A second call has no effect."""
@@ -522,7 +533,10 @@ class Engine:
         Returns:
             The signal as stored, with its execution.
         """
-        sent = signal(self._host, name, data, execution, key, id, self._who(by), flow, step)
+        host, who = self._host, self._who(by)
+        given = None if execution is None else host.store.find_execution(execution)
+        starts = None if flow is None else self.flows.deploy(flow)["flow"]
+        sent = send_signal(host, name, data, given, key, id, who, starts, step)
         return sent._replace(result=await self._driving.go_on(sent.execution, resume=resume))
 
     signal_async = on_loop(signal)
@@ -650,7 +664,6 @@ class Engine:
         """
         if not self._host.traced:
             return None
-
         return trace_of(execution, self._host.store.execution(execution).labels)
 
     def updates(
@@ -685,7 +698,7 @@ class Engine:
         waits = every_item(
             lambda after: self.approvals.list(kinds=["question"], after=after, limit=500)
         )
-        return open_environments(self._host.environments.manager, waits, full)
+        return open_environments(self._manager, waits, full)
 
     def open_environment(self, name: str) -> dict[str, Any]:
         """Describe one environment that a process has open or has left open.
@@ -700,7 +713,7 @@ class Engine:
             NotFound: No environment matches.
             Conflict: Several environments match.
         """
-        return with_execution(self._host.environments.manager.written_one(name))
+        return with_execution(self._manager.written_one(name))
 
     def look_into_environment(self, name: str) -> ScreenInfo:
         """Look into an environment that a process on this machine has open.
@@ -728,7 +741,7 @@ class Engine:
                 hint="use a store in a directory for it",
             )
 
-        return screen_info(*self._host.environments.manager.look(name))
+        return screen_info(*self._manager.look(name))
 
     def release_environment(self, name: str, *, force: bool = False) -> dict[str, Any]:
         """End an environment that a process has left open.
@@ -745,7 +758,7 @@ class Engine:
             Conflict: Several environments match, or a running process holds it.
         """
         with failures():
-            return with_execution(self._host.environments.manager.end_written(name, force=force))
+            return with_execution(self._manager.end_written(name, force=force))
 
     # Internals
 
@@ -782,53 +795,26 @@ class Engine:
     ) -> Starting:
         check_flow(flow)
         check_kinds(dict, inputs=inputs, labels=labels, runtime_resources=resources)
-        user = self.user
+        loaded, given = as_loaded(flow), dict(resources or {})
+        compiled, form = loaded.compiled, loaded.form
         return Starting(
-            flow, inputs or {}, id, labels or {}, user, environments, dict(resources or {})
-        )
-
-
-def _check_remote(
-    store: temporal.store.TemporalStore,
-    tool_authority: ToolAuthority | None,
-    clock: Clock | None,
-    resources: Mapping[str, Any] | None,
-    offers: Iterable[str],
-) -> None:
-    """Close a store in Temporal and refuse what its workers could not use."""
-    for given, what in (
-        (tool_authority, "programs that decide about calls (tool_authority)"),
-        (clock, "another clock than that of its server (clock)"),
-        (resources, "objects of the caller for steps (runtime_resources)"),
-    ):
-        if given:
-            store.close()
-            temporal.support.refuse(what)
-    if offers:
-        store.close()
-        raise UsageError(
-            "in Temporal, workers run the steps: a caller offers nothing to them",
-            hint="start a worker: flowengine worker --offers LABEL",
+            compiled, form, inputs or {}, id, labels or {}, self.user, environments, given
         )
 
 
 def _opened(
     store: str | PathLike[str] | JournalStore | None, durability: Durability
-) -> tuple[JournalStore, temporal.store.TemporalStore | None]:
-    """Return a store, and the same one if it is in Temporal."""
+) -> JournalStore:
+    """Return an open store."""
     if store is not None and not isinstance(store, str | PathLike):
         if not hasattr(store, "location"):
             raise UsageError(
                 f"{in_words(store)} is not a store",
                 hint="give a directory or an address, or None for a store in memory",
             )
-        if remote_store(str(store.location)) is None:
-            return store, None
-        opened: Any = store
-        return opened, opened
+        return store
     address = None if store is None else remote_store(store)
     if address is None:
-        return open_store(store, durability), None
-    temporal.support.check_installed(address)
-    remote = temporal.opening.open_remote(address)
-    return remote, remote
+        return open_store(store, durability)
+    opened: JournalStore = temporal().open_remote(address)
+    return opened

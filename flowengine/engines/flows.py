@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from flowengine import flow as language
 from flowengine.engines import flow_cache
+from flowengine.engines.executions.linked_flows import Language, functions_of, reducers_of
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow import building
 from flowengine.flow.export.networkx_graph import networkx_graph
-from flowengine.flow.structural_hash import structural_hash
+from flowengine.flow.expressions.evaluator import CelEvaluator
+from flowengine.flow.structural_hash import form_hash, structural_hash
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
@@ -115,13 +117,7 @@ class LoadedFlow(NamedTuple):
     @property
     def reducers(self) -> list[str]:
         """Return the Python functions used as state reducers, as `module:function`, each once."""
-        flows = [self.compiled, *self.compiled.get("flows", ())]
-        reducers = [
-            spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()
-        ]
-        return list(
-            dict.fromkeys(reducer["python"] for reducer in reducers if isinstance(reducer, dict))
-        )
+        return reducers_of(self.compiled)
 
     @property
     def functions(self) -> list[str]:
@@ -129,8 +125,7 @@ class LoadedFlow(NamedTuple):
 
         A store keeps their names only: they are imported from this host when steps need them.
         """
-        steps = ((step.get("task"), step.get("preview")) for step in self.compiled["steps"])
-        return [*self.reducers, *(name for parts in steps for name in _functions(parts))]
+        return functions_of(self.compiled)
 
     @property
     def modules(self) -> list[str]:
@@ -212,6 +207,15 @@ class LoadedFlow(NamedTuple):
         graph = networkx_graph(self.compiled)
         graph.graph["hash"] = self.hash
         return graph
+
+
+def _alone(flow: CompiledFlow, number: int) -> tuple[CompiledFlow, str]:
+    part = language.link.alone(flow, number)
+    return part, form_hash(part, structural_hash(part))
+
+
+LANGUAGE = Language(CelEvaluator, _alone)
+"""The language of flow files, which hosts are given: what runs executions does not import it."""
 
 
 def load(flow: building.Flow | str | PathLike[str]) -> LoadedFlow:
@@ -317,7 +321,6 @@ def _load_built(flow: building.Flow) -> LoadedFlow:
 
 
 def _find_built(flow: building.Flow) -> LoadedFlow:
-
     from flowengine.flow.building.fingerprint import fingerprint
 
     printed = fingerprint(flow)
@@ -337,19 +340,6 @@ def _find_built(flow: building.Flow) -> LoadedFlow:
 def _loaded(compiled: language.compile.Compiled) -> LoadedFlow:
     warnings = [diagnostic.as_dict() for diagnostic in compiled.diagnostics]
     return LoadedFlow(compiled.flow, compiled.form, warnings)
-
-
-def _functions(spec: Any) -> Iterator[str]:
-    """Yield the Python functions that a part of a step names, as `module:function`."""
-    if isinstance(spec, dict):
-        if "folder" in spec:
-            names = (spec.get(key) for key in ("function", "name"))
-            yield from (name for name in names if isinstance(name, str) and ":" in name)
-        for part in spec.values():
-            yield from _functions(part)
-    elif isinstance(spec, list | tuple):
-        for part in spec:
-            yield from _functions(part)
 
 
 def _is_in_working_folder(step: StepSpec) -> bool:

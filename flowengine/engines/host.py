@@ -12,37 +12,37 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flowengine.engines.arriving_replies import ReplyFiles
+from flowengine.engines.attempts.environments import Environments
 from flowengine.engines.attempts.lines_at_work import LinesAtWork
 from flowengine.engines.attempts.printed import PRINTING, Follower
 from flowengine.engines.executions.execution import Execution
-from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+from flowengine.engines.executions.linked_flows import Language, LinkedFlow, LinkedFlows
 from flowengine.engines.executions.parts import Timers
 from flowengine.engines.leases import LeaseKeeper
-from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update, deliver
 from flowengine.errors import Hint, NotFound, StoreError
-from flowengine.execution_environment.errors import NotReleased
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.records import ENDED, Loaded, Owner
 from flowengine.journal.store import ArtifactPort, Durability, JournalStore, Store
 from flowengine.journal.writing import JournalPort
 from flowengine.kernel.commands import Run
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.rules import Called, Verdict
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import StepError
 from flowengine.sdk.context import ExecutionContext, File
+from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.previews import Shown
 from flowengine.settings import Settings
 from flowengine.store_folder import (
     DATABASE,
     claim,
-    environments_of,
     find_store,
     remote_store,
     state_folder,
 )
 
 if TYPE_CHECKING:
-    from flowengine.engines.environments.environments import EngineEnvironments
     from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
 
 
@@ -56,6 +56,9 @@ class Host:
 
     Args:
         store: Contains the executions.
+        language: Evaluates expressions.
+        rules: The rules of this host.
+        environments: Makes the environments of its executions, on first use.
         clock: Returns the time.
         ids: Creates ids.
         settings: Settings of this host.
@@ -65,17 +68,16 @@ class Host:
         ttl: Milliseconds without a heartbeat after which the leases of an owner are free.
         resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
-        policies: The policies of this host.
         offers: Offers of this process to steps that need them.
-        environments: Directory in which open environments are recorded. Default: the one that
-            belongs to the store.
-        guarded: Directories that no sandbox may access, in addition to that of the store.
     """
 
     def __init__(
         self,
         store: JournalStore,
         *,
+        language: Language,
+        rules: Rules,
+        environments: Callable[[Host], Environments],
         clock: Clock,
         ids: Ids,
         settings: Settings,
@@ -83,15 +85,12 @@ class Host:
         linger: int | None,
         ttl: int,
         resources: Mapping[str, Any] | None = None,
-        policies: PolicyFiles | None = None,
         offers: Iterable[str] = (),
-        environments: str | None = None,
-        guarded: Sequence[str] = (),
     ) -> None:
         self.store: Store = store
         self.journals: JournalPort = store
         """Only for code that drives executions."""
-        self.policies = policies or PolicyFiles([])
+        self.rules = rules
         self.offers = frozenset(offers)
         self.clock = clock
         self.ids = ids
@@ -106,12 +105,11 @@ class Host:
         self.keeper = LeaseKeeper(store, ttl)
         in_memory = store.location == "memory"
         indexed = not in_memory and remote_store(store.location) is None
-        self.flows = LinkedFlows(store, in_memory=in_memory, indexed=indexed)
+        self.flows = LinkedFlows(store, language, in_memory=in_memory, indexed=indexed)
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Called with the id of an execution and its environments that could not be closed."""
-        self._folder = environments
-        self._guarded = guarded
-        self._environments: EngineEnvironments | None = None
+        self._make_environments = environments
+        self._environments: Environments | None = None
         self._making = allocate_lock()
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
@@ -152,12 +150,12 @@ class Host:
             self._environments.close()
 
     @property
-    def environments(self) -> EngineEnvironments:
+    def environments(self) -> Environments:
         """The environments of its executions, created on first use from any thread."""
         if self._environments is None:
             with self._making:
                 if self._environments is None:
-                    self._environments = self._make_environments()
+                    self._environments = self._make_environments(self)
         return self._environments
 
     def may_have_environments(self, context: ExecutionContext, flow: CompiledFlow) -> bool:
@@ -172,35 +170,20 @@ class Host:
             return False
         if execution.outer is not None:
             return False
-        return not self.policies.there()
+        return not self.rules.there()
 
-    def _make_environments(self) -> EngineEnvironments:
-        from flowengine.engines.environments.environments import EngineEnvironments
-
-        own, given = folder_of(self.store), self._folder
-        folder: Callable[[], str] | None = None
-        if given is not None:
-            folder = partial(str, given)
-        elif own is not None:
-            folder = partial(environments_of, own)
-        return EngineEnvironments(
-            folder,
-            self._may_go_on,
-            self._tell_not_released,
-            self._tell_opened_ahead,
-            [*self._guarded, *([] if own is None else [own])],
-        )
-
-    def _tell_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
+    def tell_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
+        """Report environments of an execution that could not be closed."""
         self.on_not_released(execution, failed)
 
-    def _tell_opened_ahead(self, execution: str, name: str, error: StepError | None) -> None:
+    def tell_opened_ahead(self, execution: str, name: str, error: StepError | None) -> None:
+        """Report that an environment was opened in the background, or could not be."""
         data: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
         if error is not None:
             data["error"] = {"type": error.name or type(error).__name__, "message": error.message}
         self.tell(Update(execution, "environment", data))
 
-    def _may_go_on(self, execution: str) -> bool:
+    def may_go_on(self, execution: str) -> bool:
         """Return whether an execution exists and is open. Its workspaces are then kept.
 
         They are also kept if the store is locked or closed and therefore cannot be queried. (A
@@ -351,6 +334,22 @@ class Host:
             self.tell(Update(execution, "text", {"address": address, "text": text}))
         else:
             sys.stdout.write(f"{text}\n")
+
+
+class Rules(Protocol):
+    """The rules of a host about calls. See `RuleFiles`."""
+
+    def there(self) -> bool:
+        """Return whether there may be any."""
+
+    def look_again(self) -> None:
+        """Forget whether there are any, as something that has run may have changed them."""
+
+    def check(self) -> None:
+        """Read them, and raise their errors."""
+
+    def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
+        """Return their verdict on a call. None: no rule matches."""
 
 
 def open_store(

@@ -86,7 +86,7 @@ class WaitInfo(TypedDict, total=False):
     """The context of an agent's call: `user`, the user's newest message, and `model`, the model's
     text that accompanied the call. Empty entries are absent."""
     rule: str
-    """The policy that requires the approval."""
+    """The rule that requires the approval."""
     difference: str
     """How the tool has changed since the call was approved, as a unified diff."""
     found: FoundInfo

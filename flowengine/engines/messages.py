@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from os import PathLike
 from typing import Any
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.parts import RECEIVER
-from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.notifications import notify
 from flowengine.engines.results import Sent, Update
 from flowengine.engines.starting.beginning import begun_by
-from flowengine.engines.starting.deployed_flows import deploy
 from flowengine.engines.starting.same_start import differing
 from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
@@ -38,27 +35,6 @@ from flowengine.sdk.validation import validate
 
 _LOOKED_AT = 200
 """Number of executions whose flows may declare a misspelled signal."""
-
-
-def signal(
-    host: Host,
-    name: str,
-    data: Any,
-    execution: str | None,
-    key: str | None,
-    id: str | None,
-    who: Actor,
-    flow: LoadedFlow | str | PathLike[str] | None,
-    step: str | None = None,
-) -> Sent:
-    """Store a signal for an execution, which it may start. See `Engine.signal`."""
-    stored_id = None if execution is None else host.store.find_execution(execution)
-    begun = None
-    if flow is not None:
-        loaded = as_loaded(flow)
-        deploy(host, loaded)
-        begun = loaded.id
-    return send_signal(host, name, data, stored_id, key, id, who, begun, step)
 
 
 def send_signal(

@@ -2,7 +2,7 @@
 
 See docs/language/approvals.md: Notifications.
 
-An execution has attempts that are repeated after a crash, a retry, policies and a journal, and
+An execution has attempts that are repeated after a crash, a retry, rules and a journal, and
 its failure affects no other. Its id follows from the notification, so it is started only once.
 """
 

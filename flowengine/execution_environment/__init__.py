@@ -25,12 +25,7 @@ if TYPE_CHECKING:
         manager,
         release_on_termination,
     )
-    from flowengine.execution_environment.errors import (
-        Fault,
-        NotReleased,
-        SpecInvalid,
-        UnknownEnvironment,
-    )
+    from flowengine.execution_environment.errors import Fault, SpecInvalid, UnknownEnvironment
     from flowengine.execution_environment.lifecycle.scope_release import ReleaseReport
     from flowengine.execution_environment.observation import Event
     from flowengine.execution_environment.resources.opening import TimeBounds
@@ -49,7 +44,6 @@ _HOMES = {
     "Event": ".observation",
     "Fault": ".errors",
     "Handle": ".bookkeeping.instances",
-    "NotReleased": ".errors",
     "ReleaseReport": ".lifecycle.scope_release",
     "SpecInvalid": ".errors",
     "SystemTimerClock": ".clock",
@@ -68,7 +62,6 @@ __all__ = [
     "Event",
     "Fault",
     "Handle",
-    "NotReleased",
     "ReleaseReport",
     "SpecInvalid",
     "SystemTimerClock",

@@ -9,15 +9,6 @@ from flowengine.sdk.errors import EnvironmentFailure
 from flowengine.util.named_tuples import NamedTuple
 
 
-class NotReleased(NamedTuple):
-    """An environment that could not be closed. Closing is retried later."""
-
-    id: str
-    resource_key: str
-    error: str
-    """Name of the error's type."""
-
-
 class Fault(NamedTuple):
     """One fault of a spec."""
 

@@ -29,7 +29,7 @@ CHANNELS = {
     "page": "on this page",
     "rest": "by a program, through the API",
     "cli": "on the command line",
-    "policy": "by a rule",
+    "rule": "by a rule",
     "grant": "by an earlier approval of such calls",
 }
 """Channel of a decision → how it was made."""

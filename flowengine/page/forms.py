@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowengine.engines.typed_text import editable_schema, edited_field
-from flowengine.flow.expressions.types import resolve
 from flowengine.page.fields import (
     FILES,
     MISSING,
@@ -22,6 +21,7 @@ from flowengine.page.fields import (
 )
 from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.sent_forms import as_sent, restored
+from flowengine.sdk.schema_types import resolve
 from flowengine.server.sent_values import FORMAT
 
 GIVES_RESULT = ("respond", "result")

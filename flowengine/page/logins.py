@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 from flowengine import Engine
 from flowengine.sdk import StepError
 from flowengine.sdk.user_code import on_thread
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import Principal
 
 COOKIE = "flowengine_login"

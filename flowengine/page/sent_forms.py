@@ -22,7 +22,7 @@ from flowengine.sdk.user_code import on_thread
 from flowengine.sdk.visible_text import DISGUISING
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.calls import ApiCall
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 
 _MOST_FIELDS = 500
 _MOST_FILES = 20

@@ -48,8 +48,9 @@ from flowengine.server.application import Application, address_of
 from flowengine.server.calls import ApiCall, subject_of
 from flowengine.server.hooks import Act
 from flowengine.server.identity import OIDC, SESSION_COOKIE, cookie_name
-from flowengine.server.problems import RequestRefused, problem_of, status_of
+from flowengine.server.problems import problem_of, status_of
 from flowengine.server.records import SignedInSession
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import Need, find_route
 from flowengine.server.sent_values import TakesFiles

@@ -227,7 +227,7 @@ class Runner:
             execute_tools=execute_tools,
             chat=options.get("session") is not None,
             budget=options.get("budget"),
-            policies=options.get("policies", ()),
+            rules=options.get("rules", ()),
         )
         kind = Work if options.get("session") is None else SessionWork
         return kind.starting(self.logger, described, messages, context_variables, options)

@@ -55,7 +55,7 @@ def described(
     execute_tools: bool = True,
     chat: bool = False,
     budget: Mapping[str, Any] | None = None,
-    policies: Sequence[Mapping[str, Any]] = (),
+    rules: Sequence[Mapping[str, Any]] = (),
 ) -> AgentsFlow:
     """Return the flow that runs agents, with the functions that exist only in this process.
 
@@ -66,13 +66,13 @@ def described(
         execute_tools: Whether calls are run.
         chat: Whether the user is asked for the next message after each answer.
         budget: As in a flow.
-        policies: As in a flow.
+        rules: As in a flow.
 
     Raises:
         UsageError: The flow has errors.
     """
     check_kind("agents", agents, list)
-    check_kind("policies", policies, list)
+    check_kind("rules", rules, list)
     if not agents:
         raise UsageError("no agent was given", hint="give at least one")
     references = _References(model)
@@ -83,7 +83,7 @@ def described(
         "execute_tools": execute_tools,
         "chat": chat,
     }
-    top: dict[str, Any] = {"policies": [*policies, *declared.policies]}
+    top: dict[str, Any] = {"rules": [*rules, *declared.rules]}
     if budget is not None:
         top["budget"] = budget
     try:
@@ -150,7 +150,7 @@ class _Declared(NamedTuple):
     """The place of a declaration outside of files: its agent or tool."""
 
     owner: str
-    """A prefix such as `agent 'Clerk': ` or `policies`."""
+    """A prefix such as `agent 'Clerk': ` or `rules`."""
 
     def position(self, path: Loc, *, key: bool = False) -> Position:
         """Return the owner and the field of a declaration."""

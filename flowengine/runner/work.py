@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self, TypedDict
 
 from flowengine.agents.actions import Reply
 from flowengine.agents.agent import AgentDefinition, Response
-from flowengine.agents.live_functions import LIVE
 from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 from flowengine.agents.tool_answers import with_kept
 from flowengine.engines.agent_events import AgentEvents, conversations
@@ -25,6 +24,7 @@ from flowengine.runner import responses as flows
 from flowengine.runner.responses import response
 from flowengine.runner.session_places import SESSION, STEP
 from flowengine.sdk.argument_checks import check_kind, in_words
+from flowengine.sdk.context import LIVE
 from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
 
@@ -58,8 +58,8 @@ class _StartOptions(_CommonOptions, total=False):
     budget: Mapping[str, Any]
     """Limits on all calls together, as `budget` of a flow: `{"tokens": 50_000, "cost_usd": 1}`. In
     a session, they apply to all runs together."""
-    policies: Sequence[Mapping[str, Any]]
-    """Rules about calls, as `policies` of a flow: `[{"deny": "pay", "agent": "Clerk"}]`."""
+    rules: Sequence[Mapping[str, Any]]
+    """Rules about calls, as `rules` of a flow: `[{"deny": "pay", "agent": "Clerk"}]`."""
     labels: Mapping[str, str]
     """Labels of the execution, for searches."""
 

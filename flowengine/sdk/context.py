@@ -19,6 +19,10 @@ _Result = TypeVar("_Result")
 WRITING: ContextVar[bool] = ContextVar("flowengine_writing_log", default=False)
 """Whether this context writes a line of a log, which is not output of the step that runs in it."""
 
+LIVE = "_agent_functions"
+"""Name of the execution's resource with functions that exist only in this program: key → function.
+"""
+
 # Files
 
 

@@ -321,3 +321,12 @@ class Provider(Generic[_Live]):
 
 REQUIRED: Sequence[str] = ("probe", "ensure", "health_check", "release")
 """The attributes that every provider must define itself."""
+
+
+class NotReleased(NamedTuple):
+    """An environment that could not be closed. Closing is retried later."""
+
+    id: str
+    resource_key: str
+    error: str
+    """Name of the error's type."""

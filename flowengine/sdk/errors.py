@@ -185,7 +185,7 @@ class ValidationError(StepError):
 
 
 class Refused(StepError):
-    """A policy forbids the call."""
+    """A rule forbids the call."""
 
     type = "Refused"
 

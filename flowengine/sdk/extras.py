@@ -8,7 +8,28 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from flowengine.errors import UsageError
+
 _NAME = "flowengine"
+_EXTRAS = {
+    "ag_ui": "ag-ui", "docker": "docker", "litellm": "agents", "mcp": "mcp",
+    "opentelemetry": "telemetry", "playwright": "browser", "temporalio": "temporal",
+    **dict.fromkeys(("jinja2", "jwt", "sse_starlette", "starlette", "uvicorn"), "serve"),
+}  # fmt: skip
+"""Modules of packages, and the extras that install them."""
+
+
+def missing_package(error: ModuleNotFoundError) -> UsageError | None:
+    """Return an error with the command that installs a missing package, if an extra has it.
+
+    Args:
+        error: What its import raised.
+    """
+    module = str(error.name).partition(".")[0]
+    if module not in _EXTRAS:
+        return None
+    hint = f"install it: {install_command(_EXTRAS[module])}"
+    return UsageError(f"this needs the package {module}, which is not installed", hint=hint)
 
 
 def models_missing() -> str:
@@ -16,9 +37,17 @@ def models_missing() -> str:
 
     Empty: they can. Nothing is imported.
     """
-    if find_spec("litellm") is not None:
+    if is_installed("litellm"):
         return ""
     return f"models of providers need litellm, which is not installed: {install_command('agents')}"
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module can be found, without importing it. Its package may be imported."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # its package is missing
+        return False
 
 
 def install_command(extra: str, of: str = _NAME) -> str:

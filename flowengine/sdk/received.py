@@ -1,17 +1,11 @@
-"""Text and JSON received from outside: from servers, programs, clients and files.
-
-Converters of documents run this module inside sandboxes, so it needs only the standard library, and
-the labels of encodings.
-"""
+"""Text and JSON received from outside: from servers, programs, clients and files."""
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 DEEPEST = 200
@@ -20,133 +14,15 @@ _DEEPEST_RECEIVED = DEEPEST - 10
 """Received data becomes part of a value, such as the result of a step, which is nested deeper."""
 _TOO_DEEP = f"it is nested more than {_DEEPEST_RECEIVED} levels deep"
 _MARK = "\ufeff"
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_MARKED = ("utf-8-sig", "utf-32", "utf-16")
+"""Encodings of a byte order mark. Others are guessed."""
 _PATTERN = r"NaN|Infinity|[0-9]{19}|[0-9.][eE]\+?[0-9]{3}|\\u[dD][89a-fA-F]"
 _UNUSUAL = re.compile(rf"\A\ufeff|{_PATTERN}")
 _UNUSUAL_BYTES = re.compile(rf"\A\xef\xbb\xbf|{_PATTERN}".encode("latin-1"))
-_DECLARED = re.compile(
-    rb"""\A\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([^"'>]{1,40})"""
-    rb"""|<meta[^>]{0,200}?charset\s*=\s*["']?\s*([^\s"'/>;]{1,40})""",
-    re.IGNORECASE,
-)
-_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
-_HEAD = 4_096
-"""Bytes that are searched for a declared encoding."""
-_CODECS = {"gbk": "gb18030", "x-user-defined": "cp1252"}
-"""Encodings of browsers whose codec has another name here."""
-_CHARSETS = ("utf", "iso8859", "cp", "windows", "ascii", "latin", "koi8", "big5", "gb", "euc",
-             "shift_jis", "mac", "tis", "iso2022", "hz", "johab")  # fmt: skip
-"""Beginnings of the names of text encodings. Python has others that are not text encodings or take
-unbounded time."""
-_SEVEN_BITS = ("utf-7", "hz", "iso2022")
-"""Their texts are valid UTF-8, too."""
-_SHIFT = re.compile(rb"\x1b\$[@AB()]")
-"""Begins Chinese, Japanese or Korean in a text of 7 bits."""
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _TOKEN = re.compile(rf"(?P<key>{_TEXT})(?=\s*:)|{_TEXT}|[{{}}\[\]]", re.DOTALL)
 """A key, another text or a bracket of JSON."""
 _LEAST, _MOST = -(2**63), 2**64 - 1
-
-
-def marked_encoding(data: bytes) -> str | None:
-    """Return the encoding that a byte order mark declares, or None without such a mark."""
-    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
-
-
-def declared_in(data: bytes) -> str:
-    """Return the label of the encoding that HTML or XML declares for itself.
-
-    A text whose declaration can be read is not UTF-16.
-    """
-    declared = _DECLARED.search(_COMMENT.sub(b"", data[:_HEAD]))
-    label = (declared[1] or declared[2]).decode("ascii", "replace") if declared else ""
-    return "utf-8" if codec_of(label).startswith("utf-16") else label
-
-
-def charset_of(content_type: str) -> str:
-    """Return the label of the encoding that a media type declares."""
-    from email.message import Message
-
-    message = Message()
-    message["Content-Type"] = content_type.replace("\r", "").replace("\n", "")
-    return message.get_content_charset() or ""
-
-
-def codec_of(label: str) -> str:
-    """Return the codec for the label of an encoding, empty if it is unknown.
-
-    Labels mean what they mean to browsers: `gb2312` is GB18030, and `iso-8859-1` is windows-1252.
-
-    Source: the Encoding Standard (WHATWG), 4.2.
-    """
-    from webencodings import lookup
-
-    try:
-        found = lookup(label)
-        if found is None or found.name == "replacement":
-            name = codecs.lookup(label).name
-            found = lookup(name.replace("_", "-"))
-            if found is None:
-                return name if name.startswith(_CHARSETS) else ""
-    except (LookupError, ValueError):
-        return ""
-    return _CODECS.get(found.name) or str(found.codec_info.name)
-
-
-def declared_text(data: bytes, label: str = "") -> str | None:
-    """Return the text of bytes in UTF-8 or a declared encoding, or None if it is in neither.
-
-    A byte order mark takes precedence. Encodings of 7 bits come before UTF-8.
-    """
-    if marked := marked_encoding(data):
-        return data.decode(marked, "replace")
-    encodings = ["utf-8", codec_of(label)]
-    if data.isascii() and (_SHIFT.search(data) or encodings[1].startswith(_SEVEN_BITS)):
-        encodings = [encodings[1], "iso2022_jp_2", "utf-8"]
-    elif b"\0" in data and encodings[1].startswith("utf-16"):
-        encodings.reverse()
-    texts = (text_in(data, each, 2 if each == "utf-8" else 1) for each in encodings if each)
-    return next((text for text in texts if text is not None), None)
-
-
-def text_in(data: bytes, codec: str, doubt: int = 2) -> str | None:
-    """Return the text of bytes, or None if the encoding is probably another one.
-
-    Args:
-        data: The bytes.
-        codec: The encoding.
-        doubt: Characters outside of ASCII that must be decoded for each one that becomes U+FFFD.
-    """
-    with suppress(UnicodeDecodeError):
-        return data.decode(codec)
-    text = data.decode(codec, "with_signs_of_vendors")
-    wrong, others = text.count("\ufffd"), len(text) - len(text.encode("ascii", "ignore"))
-    return text if wrong * doubt <= others - wrong else None
-
-
-def _sign_of_vendor(error: UnicodeError) -> tuple[str, int]:
-    """Return a sign of NEC or IBM in Japanese text, such as ①, which cp932 has at the same place.
-
-    Source: the Encoding Standard (WHATWG), 5, index jis0208.
-    """
-    assert isinstance(error, UnicodeDecodeError)
-    sign = error.object[error.start : error.start + 2]
-    if "jp" in error.encoding and len(sign) == 2:
-        row, cell = ((each & 0x7F) - 0x21 for each in sign)
-        lead, trail = row // 2 + (0x81 if row < 62 else 0xC1), cell + (cell > 62) + 0x40
-        text = bytes([lead, cell + 0x9F if row % 2 else trail]).decode("cp932", "replace")
-        if "\ufffd" not in text:
-            return text, error.start + 2
-    return "\ufffd", error.end
-
-
-codecs.register_error("with_signs_of_vendors", _sign_of_vendor)
 
 
 def received_text(data: bytes, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -164,7 +40,10 @@ def received_text(data: bytes, encoding: str = "utf-8", errors: str = "strict") 
     Raises:
         UnicodeDecodeError: They are not text, and `errors` is `strict`.
     """
-    return data.decode(marked_encoding(data) or encoding, errors).removeprefix(_MARK)
+    detected = json.detect_encoding(data)
+    if detected in _MARKED:
+        encoding = detected
+    return data.decode(encoding, errors).removeprefix(_MARK)
 
 
 class RepeatedKey(ValueError):

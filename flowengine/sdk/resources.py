@@ -35,7 +35,6 @@ class Background:
     """An event loop on a thread that ends with the process."""
 
     def __init__(self) -> None:
-
         self.pid = os.getpid()
         self.loop = new_event_loop()
         self.thread = threading.Thread(

@@ -203,7 +203,7 @@ class StepKind:
     """How to receive an object of the program whose name is that of an argument, for an error. `{}`
     stands for the name. Empty: objects never replace arguments."""
     may_start_agents: ClassVar[bool] = False
-    """Whether its code may run agents in this process (`MetaChain`). The policies of the flow then
+    """Whether its code may run agents in this process (`MetaChain`). The rules of the flow then
     also apply to the calls of these agents."""
     foreign: ClassVar[bool] = False
     """Whether its results and errors may be written by third parties. As a tool of an agent, its

@@ -37,8 +37,9 @@ from flowengine.server.hooks import Act, Delivery, recorded, signed_delivery
 from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
 from flowengine.server.openapi import document
 from flowengine.server.places import Places
-from flowengine.server.problems import RequestRefused, as_json, problem_response, status_of
+from flowengine.server.problems import as_json, problem_response, status_of
 from flowengine.server.records import ServerRecords
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import ROUTES, UPLOADS, Need, Route, find_route
 from flowengine.server.sent_values import TakesFiles, check_may_upload, received

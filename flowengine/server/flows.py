@@ -18,7 +18,7 @@ from flowengine.flow.export.definition import definition
 from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, deployed_flow, moment
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import Right
 from flowengine.server_settings import DeployRules
 

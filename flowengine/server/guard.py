@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flowengine.sdk.sizes import size_text
 from flowengine.server.places import HELD
-from flowengine.server.problems import RequestRefused, problem_response
+from flowengine.server.problems import problem_response
+from flowengine.server.refusals import RequestRefused
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = (

@@ -21,9 +21,10 @@ from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.received import received_json, received_text
 from flowengine.sdk.signatures import signed_content, signing_key
 from flowengine.server.oidc import host_secret
-from flowengine.server.problems import RequestRefused, status_of
+from flowengine.server.problems import status_of
 from flowengine.server.records import ServerRecords
 from flowengine.server.redaction import QuotingEngine
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.sent_values import no_uploads
 from flowengine.server.signals import keyed_data
 from flowengine.server_settings import HookEntry

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from starlette.datastructures import URL
 
 from flowengine.server.oidc import OidcProvider, host_secret
-from flowengine.server.problems import RequestRefused
 from flowengine.server.records import AccessToken, ServerRecords, SignedIn, SignedInSession
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import LOCAL, USER_NAME, Principal, Proof, access_of
 from flowengine.server.sign_in import CodeFlow
 from flowengine.settings import Settings

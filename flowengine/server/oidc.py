@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from flowengine.sdk import SecretMissing
 from flowengine.secrets import resolve
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import USER_NAME
 from flowengine.server_settings import OidcSignIn
 

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from starlette.types import Scope
 
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 
 HELD = "flowengine.held"
 """Field of a scope: the places that become free once the request is answered."""

@@ -21,6 +21,7 @@ from flowengine.errors import (
 )
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.json_values import plain
+from flowengine.server.refusals import RequestRefused
 
 MEDIA_TYPE = "application/problem+json"
 _STATUSES: dict[type[FlowEngineError], int] = {
@@ -33,29 +34,6 @@ _STATUSES: dict[type[FlowEngineError], int] = {
     StoreError: 503,
 }
 _TIMES = ("at", "sent", "expired_at")
-
-
-class RequestRefused(FlowEngineError):
-    """A request that HTTP itself, or the guard in front of the API, refuses.
-
-    Args:
-        status: The HTTP status.
-        message: What is wrong.
-        hint: The remedy.
-        headers: Further headers of the answer.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        hint: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-        self.headers = headers or {}
 
 
 def status_of(error: FlowEngineError) -> int:

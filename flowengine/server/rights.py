@@ -9,7 +9,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.settings import Settings
 
 USER_NAME = re.compile(r"[^\s\x00-\x1f\x7f,:]{1,200}")

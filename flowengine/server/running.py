@@ -20,8 +20,9 @@ from flowengine.engines.engine import Engine
 from flowengine.errors import UsageError
 from flowengine.server.application import Application
 from flowengine.server.guard import PER_MINUTE, Hosts
-from flowengine.server.problems import RequestRefused, problem_response
+from flowengine.server.problems import problem_response
 from flowengine.server.records import ServerRecords, server_folder
+from flowengine.server.refusals import RequestRefused
 from flowengine.util.blocking import run_on_new_loop
 
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from flowengine.server.oidc import OidcProvider, TokenUser, answer_of, host_secret
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server_settings import OidcSignIn
 
 COOKIE = "flowengine_sign_in"

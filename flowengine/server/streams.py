@@ -26,7 +26,8 @@ from flowengine.errors import UsageError
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.calls import ApiCall
 from flowengine.server.events import shown_to, view_of
-from flowengine.server.problems import RequestRefused, as_json
+from flowengine.server.problems import as_json
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import CHECKED_EVERY, Principal
 
 LOOK_SECONDS = 0.02

@@ -12,7 +12,8 @@ from starlette.types import Receive, Scope, Send
 from flowengine.errors import FlowEngineError
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import Application
-from flowengine.server.problems import RequestRefused, problem_response
+from flowengine.server.problems import problem_response
+from flowengine.server.refusals import RequestRefused
 
 AG_UI = "/ag-ui/{flow}"
 

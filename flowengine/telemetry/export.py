@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from flowengine.errors import UsageError
 from flowengine.kernel.graph.specs import StepSpec
-from flowengine.sdk.extras import install_command
+from flowengine.sdk.extras import is_installed, missing_package
 from flowengine.telemetry.spans import CAPTURE_CONTENT, ENDPOINTS, ExecutionTracer, Span, Traced
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ def export_if_wanted(engine: Traced) -> Callable[[], None]:
             chosen,
         )
     is_on = chosen == "otlp" and any(os.environ.get(name) for name in ENDPOINTS)
-    if not is_on or find_spec("opentelemetry.sdk") is None:
+    if not is_on or not is_installed("opentelemetry.sdk"):
         return _nothing
     return export_traces(engine)
 
@@ -58,11 +56,8 @@ def export_traces(
     """
     try:
         from flowengine.telemetry.sdk import SpanPipeline
-    except ImportError as error:
-        raise UsageError(
-            f"traces need the SDK of OpenTelemetry: {error}",
-            hint=f"install it: {install_command('telemetry')}",
-        ) from error
+    except ModuleNotFoundError as error:
+        raise missing_package(error) or error from None
     if content is None:
         content = os.environ.get(CAPTURE_CONTENT, "").lower() == "true"
     pipeline = SpanPipeline(exporter)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from flowengine.errors import FlowEngineError, UsageError
+from flowengine.errors import FlowEngineError
 from flowengine.journal.store import every_item
 from flowengine.kernel.notation.times import parse_time
-from flowengine.sdk.extras import install_command
+from flowengine.sdk.extras import is_installed, missing_package
 from flowengine.telemetry import spans as names
 from flowengine.telemetry.export import LiveSpans
 from flowengine.telemetry.spans import MeasuredEngine, Span
@@ -38,7 +37,7 @@ def export_metrics_if_wanted(engine: MeasuredEngine) -> Callable[[], None]:
     """
     chosen = os.environ.get(EXPORTER, "otlp" if os.environ.get(ENDPOINT) else "none")
     is_off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or chosen != "otlp"
-    if is_off or find_spec("opentelemetry.sdk") is None:
+    if is_off or not is_installed("opentelemetry.sdk"):
         return lambda: None
     return export_metrics(engine)
 
@@ -69,11 +68,8 @@ def export_metrics(
             from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
             reader = PeriodicExportingMetricReader(OTLPMetricExporter())
-    except ImportError as error:
-        raise UsageError(
-            f"metrics need the SDK of OpenTelemetry: {error}",
-            hint=f"install it: {install_command('telemetry')}",
-        ) from error
+    except ModuleNotFoundError as error:
+        raise missing_package(error) or error from None
     resource = Resource.create({"service.name": "flowengine"})
     provider = MeterProvider([reader], resource, shutdown_on_exit=False)
     if not isinstance(metrics.get_meter_provider(), MeterProvider):

@@ -13,7 +13,7 @@ from flowengine.journal.store import ListPage
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.notation.times import parse_time
-from flowengine.telemetry.trace_ids import LABEL, TRACEPARENT, own_ids, span_of
+from flowengine.kernel.notation.traces import LABEL, TRACEPARENT, own_ids, span_of
 
 # Names of span attributes.
 #

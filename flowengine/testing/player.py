@@ -16,14 +16,16 @@ from typing import Any
 from flowengine.engines.actors import Actor
 from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
+from flowengine.engines.environments.making import make_environments
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import is_held_at, unit_at
-from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.flows import LANGUAGE, LoadedFlow
 from flowengine.engines.host import Host, RandomIds
 from flowengine.engines.infos import DecisionGiven
 from flowengine.engines.messages import send_signal
 from flowengine.engines.people.approvals import decide
 from flowengine.engines.results import Update
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.gate import asked_instead
 from flowengine.engines.starting.beginning import Starting, begin
@@ -117,6 +119,9 @@ class Player(Driver):
         super().__init__(
             Host(
                 store,
+                language=LANGUAGE,
+                rules=RuleFiles([]),
+                environments=make_environments,
                 clock=self.clock,
                 ids=RandomIds(),
                 settings=settings,
@@ -152,7 +157,7 @@ class Player(Driver):
         linked = self.host.flows.of(self.flow.compiled, self.flow.form)
         linked.runner = Unused()  # type: ignore[assignment]
         inputs = as_data(case.inputs)
-        starting = Starting(self.flow, inputs, case.id, case.labels, case.by)
+        starting = Starting(*self.flow[:2], inputs, case.id, case.labels, case.by)
         self.execution = begin(self.host, starting)
         self._plan()
         self._hold_next(self.execution.queue[0])

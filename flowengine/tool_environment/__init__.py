@@ -1,69 +1,46 @@
 """Approval and execution of tool calls: registration, decisions, execution, observers.
 
-    from flowengine.tool_environment import LocalEnvironment, tool
+from flowengine.tool_environment import LocalEnvironment, tool
 
-    @tool
-    def add(a: int, b: int) -> int:
-        "Add two numbers."
-        return a + b
+@tool
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
 
-    async with LocalEnvironment() as environment:
-        await environment.register_tool(add)
-        response = await environment.execute_tool(
-            {"tool_call_id": "1", "tool_name": "add", "args": {"a": 1, "b": 2}}
-        )
-
-Everything is imported when it is first used.
+async with LocalEnvironment() as environment:
+    await environment.register_tool(add)
+    response = await environment.execute_tool(
+        {"tool_call_id": "1", "tool_name": "add", "args": {"a": 1, "b": 2}}
+    )
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from flowengine.util.lazy_names import exports
-
-if TYPE_CHECKING:
-    from flowengine.sdk.tool_calls import (
-        ApprovalResponse,
-        Environment,
-        EnvironmentResponse,
-        Image,
-        Observer,
-        ObserverResult,
-        ResponseError,
-        ToolCall,
-        ToolResult,
-        check_environment,
-    )  # fmt: skip
-    from flowengine.tool_environment.agent_functions import Client, through, tool_message
-    from flowengine.tool_environment.context import Aborted, AbortSignal, ToolContext
-    from flowengine.tool_environment.errors import (
-        CallError,
-        DecisionError,
-        RegistrationError,
-        ToolEnvironmentClosed,
-        ToolEnvironmentError,
-    )  # fmt: skip
-    from flowengine.tool_environment.local_environment import (
-        CallBounds,
-        LocalEnvironment,
-        execute_command,
-    )  # fmt: skip
-    from flowengine.tool_environment.observers import CallbackAuthority
-    from flowengine.tool_environment.tools import Tool, mcp_tools, tool
-
-_NAMES = {
-    ".agent_functions": ("Client", "through", "tool_message"),
-    ".context": ("AbortSignal", "Aborted", "ToolContext"),
-    ".errors": (
-        "CallError", "DecisionError", "RegistrationError", "ToolEnvironmentClosed",
-        "ToolEnvironmentError",
-    ),
-    ".local_environment": ("CallBounds", "LocalEnvironment", "execute_command"),
-    ".observers": ("CallbackAuthority",),
-    ".tools": ("Tool", "mcp_tools", "tool"),
-}  # fmt: skip
-"""Module → the names that it defines. `flowengine.sdk.tool_calls` has the others."""
+from flowengine.agents.tool_marks import tool
+from flowengine.sdk.tool_calls import (
+    ApprovalResponse,
+    Environment,
+    EnvironmentResponse,
+    Image,
+    Observer,
+    ObserverResult,
+    ResponseError,
+    ToolCall,
+    ToolResult,
+    check_environment,
+)  # fmt: skip
+from flowengine.tool_environment.agent_functions import Client, through, tool_message
+from flowengine.tool_environment.approval import CallbackAuthority
+from flowengine.tool_environment.context import Aborted, AbortSignal, ToolContext
+from flowengine.tool_environment.errors import (
+    CallError,
+    DecisionError,
+    RegistrationError,
+    ToolEnvironmentClosed,
+    ToolEnvironmentError,
+)  # fmt: skip
+from flowengine.tool_environment.local_environment import LocalEnvironment
+from flowengine.tool_environment.ready_tools import execute_command, mcp_tools
+from flowengine.tool_environment.registration import CallBounds
+from flowengine.tool_environment.tools import Tool
 
 __all__ = [
     "AbortSignal", "Aborted", "ApprovalResponse", "CallBounds", "CallError", "CallbackAuthority",
@@ -72,6 +49,3 @@ __all__ = [
     "ToolContext", "ToolEnvironmentClosed", "ToolEnvironmentError", "ToolResult",
     "check_environment", "execute_command", "mcp_tools", "through", "tool", "tool_message",
 ]  # fmt: skip
-
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
-__getattr__, __dir__ = exports(__name__, __all__, _HOMES, "flowengine.sdk.tool_calls")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from flowengine.agents.agent import Response, Result
 from flowengine.agents.models import Listener, Model, ModelReply, ModelRequest, resolve, using
@@ -22,7 +23,6 @@ from flowengine.execution_environment import manager as of_process
 from flowengine.runner.agent import Agent
 from flowengine.runner.chain import Runner
 from flowengine.sdk import StepContext, StepError
-from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 from flowengine.sdk.tool_calls import (
     Environment,
@@ -32,17 +32,16 @@ from flowengine.sdk.tool_calls import (
     check_environment,
 )
 from flowengine.sdk.untrusted import marked, marked_failure
-from flowengine.tool_environment.local_environment import SHELL, LocalEnvironment, execute_command
+from flowengine.tool_environment.local_environment import LocalEnvironment
 from flowengine.tool_environment.observers import check_callback
+from flowengine.tool_environment.ready_tools import SHELL, execute_command
 from flowengine.tool_environment.tools import ToolDefinition, define
 
 # The result of a call as a message for the model, including images.
 
-_NOT_RUN = {
-    "rejected": "The call was rejected. Nothing was done.",
-    "expired": "The call was not decided in time. Nothing was done.",
-    "invalid": "The call is invalid and was not run.",
-}
+_TOOK_EFFECT = {
+    "no": "Nothing was done.", "maybe": "It may have acted in part.", "yes": "It had ended.",
+}  # fmt: skip
 
 
 def tool_message(call: ToolCall, response: EnvironmentResponse) -> dict[str, Any]:
@@ -78,24 +77,18 @@ def answer_of(response: EnvironmentResponse) -> tuple[str, list[str]]:
 
 
 def _what_happened(result: ToolResult) -> str:
-    content, writer = as_text(result.content), result.written_by
+    content, writer, why = as_text(result.content), result.written_by, result.message or ""
     if content and writer is not None:
         content = marked(content, writer)
     if result.success:
         return content
-    if result.status in _NOT_RUN:
-        message = _NOT_RUN[result.status]
-        why = result.message or ""
-        return f"{message} {why}" if result.status == "invalid" else message
-    if result.status == "aborted" and result.ran == "no":
-        return "The call was aborted before it began. Nothing was done."
-    why = result.message or ""
-    message = {
-        "error": f"Error: {why}" if writer is None else marked_failure(why, writer),
-        "aborted": "The call was aborted while it ran. It may have acted in part.",
-        "timed_out": "The call ran into its time limit and was stopped. It may have acted in part.",
-        "uncertain": "The process ended during the call: it is unknown whether it acted.",
-    }[result.status]
+    if result.status == "error":
+        message = f"Error: {why}" if writer is None else marked_failure(why, writer)
+    else:
+        status = "lost" if result.status == "uncertain" else result.status.replace("_", " ")
+        message = f"The call was {status}. {_TOOK_EFFECT[result.ran]}"
+    if result.status == "invalid":
+        message = f"{message} {why}"
     return f"{message}\n\nWhat it had produced:\n{content}" if content else message
 
 
@@ -144,7 +137,7 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
         call = ToolCall(
             tool_call_id=step_of_call.idempotency_key,
             tool_name=definition.name,
-            args={name: _plain(value) for name, value in given.items()},
+            args=to_jsonable_python(given, bytes_mode="base64"),
         )
         text, images = answer_of(await environment.execute_tool(call))
         if not images:
@@ -160,7 +153,7 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
     source = definition.function
     hints = resolved_hints(source)
     hints.pop("return", None)
-    skipped = {"self", definition.signature.context}
+    skipped = {"self", *definition.context}
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in given_parameters(source)
@@ -176,15 +169,6 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
         STEP: StepContext,
     }
     return call_through
-
-
-def _plain(value: Any) -> Any:
-    """Return an argument in the form sent by the model. Agents have converted it already."""
-    if isinstance(value, set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return to_plain(value)
 
 
 # `Client`, which runs one task of an agent with tools for a directory.
@@ -210,7 +194,7 @@ class Client:
     async def execute_task(
         self,
         *,
-        model: str | Model | Mapping[str, str],
+        model: str | Model,
         task: str,
         tools: Iterable[Any] = (execute_command,),
         on_tool_approval: Any = None,
@@ -221,7 +205,7 @@ class Client:
         """Run a task until the model has answered.
 
         Args:
-            model: `provider/model`, a `Model`, or `{"id": "provider/model", "apiKey": key}`.
+            model: `provider/model`, or a `Model`.
             task: The task.
             tools: The tools of the agent. Default: `execute_command`.
             on_tool_approval: Called with tool name, call id and arguments before each call. It
@@ -238,8 +222,6 @@ class Client:
         Raises:
             UsageError: The working directory does not exist, or the agent cannot be run.
         """
-        if isinstance(model, Mapping):
-            model, api_key = _read(model, api_key)
         if not self.cwd.is_dir():
             raise UsageError(f"the working directory {self.cwd} does not exist")
         async with self._environment() as environment:
@@ -251,18 +233,12 @@ class Client:
             given = list(tools)
             for each in given:
                 await environment.register_tool(each)
-            name = model if isinstance(model, str) else "task/model"
-            agent = Agent(
-                name="task",
-                model=name,
-                instructions=instructions,
-                functions=through(environment, given),
-            )
-            called: AbstractContextManager[Any] = nullcontext()
-            if not isinstance(model, str) or api_key is not None:
-                found = resolve(model) if isinstance(model, str) else model
-                called = using(_WithKey(found, api_key))
-            with called:
+            shown = model if isinstance(model, str) else "task/model"
+            functions = through(environment, given)
+            agent = Agent(name="task", model=shown, instructions=instructions, functions=functions)
+            if api_key is not None:
+                model = _WithKey(resolve(model) if isinstance(model, str) else model, api_key)
+            with nullcontext() if isinstance(model, str) else using(model):
                 messages = [{"role": "user", "content": task}]
                 return await Runner().run_async(agent, messages, max_turns=max_turns)
 
@@ -280,42 +256,14 @@ class Client:
         )
 
 
-def _read(model: Mapping[str, str], api_key: str | None) -> tuple[str, str | None]:
-    """Return the name and the key of a model from a mapping with both.
-
-    Raises:
-        UsageError: The mapping has other keys, or the key is given twice.
-    """
-    names = [*model]
-    unknown = [name for name in names if name not in ("id", "apiKey", "api_key")]
-    id, keys = model.get("id"), [model[name] for name in ("apiKey", "api_key") if name in model]
-    if not isinstance(id, str) or unknown or len(keys) > 1:
-        raise UsageError(
-            f"model is a mapping with the keys {names}",
-            hint="give {'id': 'provider/model', 'apiKey': key}, or the name and api_key=",
-        )
-    if keys and api_key is not None:
-        raise UsageError("the key of the model is given twice", hint="leave out api_key")
-    return id, keys[0] if keys else api_key
-
-
 class _WithKey:
-    """A model called with a key that is not visible to others.
+    """A model called with a key that is not visible to others."""
 
-    Args:
-        model: The model.
-        key: The key, if needed.
-    """
-
-    def __init__(self, model: Model, key: str | None) -> None:
-        self._model = model
-        self._key = key
-        self.facts = model.facts
+    def __init__(self, model: Model, key: str) -> None:
+        self._model, self._key, self.facts = model, key, model.facts
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
         """Call the model once."""
-        if self._key is None:
-            return await self._model.complete(request, listen)
         try:
             with_key = replace(request, settings={**request.settings, "api_key": self._key})
             return await self._model.complete(with_key, listen)

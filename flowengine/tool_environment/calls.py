@@ -12,16 +12,13 @@ import hashlib
 import json
 import re
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import Context, copy_context
 from datetime import timedelta
-from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
-from flowengine.agents.live_functions import LIVE
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow, load
@@ -30,6 +27,7 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.models.types import in_generated
+from flowengine.sdk.context import LIVE
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,
@@ -39,9 +37,9 @@ from flowengine.sdk.tool_calls import (
 )
 from flowengine.sdk.user_code import lasting
 from flowengine.sdk.visible_text import literal_text
+from flowengine.tool_environment.context import AbortSignal, Stop
 from flowengine.tool_environment.tools import Tool, ToolDefinition, overrides
 
-Stop = Literal["aborted", "timed_out"]
 TASK, TOOL = "task", "tool"
 """The labels with the execution id of the tool environment, and with the name of the tool."""
 _CALL = "call"
@@ -68,13 +66,12 @@ class Call:
         self.tool = requested.tool_name
         self.args: dict[str, Any] = copy(requested.args)
         self.definition = definition
+        self.options = definition.options
         self.instance: Any = instance
         """None once the call has ended."""
         self.is_loading = True
         self.published: dict[str, Any] | None = None
         """The arguments that were last published."""
-        self.is_submitted = False
-        """Whether it was submitted for approval before it is made."""
         self.masked: dict[str, Any] = {}
         """Arguments without secrets, for the engine and the approver."""
         self.changed: dict[str, Any] | None = None
@@ -96,15 +93,11 @@ class Call:
         self.question: Future[ApprovalResponse] | None = None
         """The open question, if any."""
         self.response: Future[EnvironmentResponse] = lasting()
-        self.stopped: Future[Any] = lasting()
+        self.stopped: Future[Stop | None] = lasting()
         """Done when the call must stop, with the reason, or when its tool has ended."""
+        self.signal = AbortSignal(self.stopped)
         self.produced: list[str] = []
         self._made = threading.Lock()
-
-    @property
-    def options(self) -> Tool:
-        """The options of its tool."""
-        return self.definition.options
 
     def view(self) -> ToolCall:
         """Return a copy of the call in its current state."""
@@ -126,34 +119,17 @@ class Call:
         self.context = copy_context()
         return True
 
-    @property
-    def stop(self) -> Stop | None:
-        """Why the call must stop, or None."""
-        return self.stopped.result() if self.stopped.done() else None
-
     def halt(self, why: Stop) -> bool:
         """Stop the call, on any thread. Return False if it has ended or was stopped already."""
-        return not self.response.done() and _settle(self.stopped, why)
+        return not self.response.done() and settle(self.stopped, why)
 
-    def end(self) -> bool:
-        """Record that the tool ended by itself. Return False if the call was stopped before."""
-        return _settle(self.stopped, None)
-
-    def answer(self, decision: ApprovalResponse) -> bool:
-        """Answer the open question, on any thread. Return False if it is no longer open."""
-        return self.question is not None and _settle(self.question, decision)
-
-    async def unless_stopped(self, work: asyncio.Future[Any]) -> bool:
-        """Wait until work ends, or the call must stop, and return whether work has ended."""
-        stopped = asyncio.wrap_future(self.stopped)
-        try:
-            await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        return work.done()
+    def unmasked(self, shown: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments as shown to an approver, with the secrets of each unchanged one."""
+        kept = [key for key in shown if key in self.masked and shown[key] == self.masked[key]]
+        return {**shown, **copy({key: self.args[key] for key in kept})}
 
 
-def _settle(future: Future[Any], value: Any) -> bool:
+def settle(future: Future[Any], value: Any) -> bool:
     """Set the result of a future, and return False if another thread has done so before."""
     try:
         future.set_result(value)
@@ -167,7 +143,7 @@ class CallExecutions:
 
     Args:
         task: Its execution id.
-        engine: Runs the executions. None: an engine in memory, created with the first call.
+        engine: Runs the executions. None: an engine in memory.
         expires: Seconds that a question stays open. None: unlimited.
         secrets: Name → reference of each secret to mask.
     """
@@ -176,25 +152,17 @@ class CallExecutions:
         self, task: str, engine: Engine | None, expires: float | None, secrets: Mapping[str, Any]
     ) -> None:
         self._task = task
-        self._expires = None if expires is None else timedelta(seconds=expires)
-        self._secrets = json.dumps(dict(secrets), sort_keys=True)
-        self._engine = engine
-        self._is_kept = engine is not None
-        self._lock = threading.Lock()
+        self._expires = {} if expires is None else {"expires": timedelta(seconds=expires)}
+        self._secrets = dict(secrets)
+        self.engine = Engine(None) if engine is None else engine
+        self._is_own = engine is None
+        self._flows: dict[tuple[ToolDefinition, bool], LoadedFlow] = {}
         self._begun = 0
 
-    @property
-    def engine(self) -> Engine:
-        """The engine."""
-        with self._lock:
-            if self._engine is None:
-                self._engine = Engine(None)
-            return self._engine
-
     async def close(self) -> None:
-        """Close the engine if the environment created it."""
-        if self._engine is not None and not self._is_kept:
-            await self._engine.__aexit__()
+        """Close the engine if it is the environment's own."""
+        if self._is_own:
+            await self.engine.__aexit__()
 
     def find(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
         """Return the execution id of a call, and the inputs if the execution exists.
@@ -208,14 +176,14 @@ class CallExecutions:
         number = 0
         while True:
             id = f"{_part(self._task)}.{_part(call)}.{number:04}"  # none is a prefix of another
-            if not self._is_kept:
+            if self._is_own:  # its calls are known
                 return id, None
             try:
                 shown = self.engine.executions.show(id)
             except NotFound:
                 return id, None
             is_own = shown["labels"].get(TASK) == self._task  # no client can set this label
-            if is_own and (shown["status"] != "cancelled" or _has_begun(shown)):
+            if is_own and (shown["status"] != "cancelled" or has_begun(shown)):
                 return id, shown["inputs"]
             number += 1
 
@@ -239,26 +207,20 @@ class CallExecutions:
             The state of the execution. None: another process holds it, and the call was stopped
             here.
         """
-        options, definition = call.options, call.definition
-        has_preview, preview = overrides(call.instance, "preview"), f"{call.tool}/preview"
-        live = {LIVE: {call.tool: function, preview: getattr(call.instance, "preview", None)}}
+        preview = getattr(call.instance, "preview", None)
+        live = {LIVE: {call.tool: function, f"{call.tool}/preview": preview}}
         if kept is None:
-            approval = ("required" if options.approval == "required" else "ask") if asks else "none"
-            flow = flow_of(
-                call.tool, definition.schema, options.effect, definition.version, approval,
-                preview if has_preview else None, self._expires, self._secrets,
-            )  # fmt: skip
             inputs = {
                 "call": call.id, "tool": call.tool, "args": call.masked,
-                "digest": digest_of(call.args), "version": definition.version,
+                "digest": digest_of(call.args), "version": call.definition.version,
             }  # fmt: skip
             self._begun += 1
-            if not self._is_kept and self._begun % _PRUNED == 0:
+            if self._is_own and self._begun % _PRUNED == 0:
                 self.engine.executions.prune()
             try:
                 return await self.engine.run_async(
-                    flow, inputs, id=call.execution, labels={TASK: self._task, TOOL: call.tool},
-                    runtime_resources=live,
+                    self._flow(call, asks=asks), inputs, id=call.execution,
+                    labels={TASK: self._task, TOOL: call.tool}, runtime_resources=live,
                 )  # fmt: skip
             except Conflict:  # another process started it first
                 there = self.find(call.id)[1]
@@ -271,7 +233,7 @@ class CallExecutions:
                 return result
             with suppress(Conflict):  # another process holds it
                 return await self.engine.resume_async(call.execution, runtime_resources=live)
-            if not await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
+            if await call.signal.async_wait(asyncio.ensure_future(asyncio.sleep(LOOK))):
                 return None
 
     async def withdraw(self, call: Call) -> ExecutionResult:
@@ -279,10 +241,6 @@ class CallExecutions:
         with suppress(Conflict):  # it has ended
             await self.engine.executions.cancel_async(call.execution)
         return self.engine.executions.result(call.execution)
-
-    def has_begun(self, call: Call) -> bool:
-        """Return whether any process has started the tool of a call."""
-        return _has_begun(self.engine.executions.show(call.execution))
 
     def decided(self, call: Call) -> ApprovalResponse | None:
         """Return the latest decision about the approval of a call, if any."""
@@ -298,95 +256,55 @@ class CallExecutions:
                 )  # fmt: skip
         return None
 
+    def _flow(self, call: Call, *, asks: bool) -> LoadedFlow:
+        """Return the flow that makes a call of its tool, with an approval if one is needed."""
+        definition = call.definition
+        if (known := self._flows.get((definition, asks))) is not None:
+            return known
+        function: dict[str, Any] = {"live": call.tool, "version": definition.version}
+        if overrides(call.instance, "preview"):
+            function["preview"] = {"live": f"{call.tool}/preview"}
+        tool: dict[str, Any] = {
+            "agent_function": {"function": function},
+            "args": literal_text(definition.schema),
+            "effect": call.options.effect,
+        }
+        if asks:
+            required = call.options.approval == "required"
+            tool["approval"] = {"edit": True, "required": required, **self._expires}
+        inputs = {"call": str, "tool": str, "args": dict, "digest": str, "version": str}
+        flow = Flow("tool_call", inputs=inputs, secrets=self._secrets)
+        own = call.tool if re.match(r"[A-Za-z_]", call.tool) else f"_{call.tool}"
+        flow.declare("tools", own, tool)
+        args: Any = "${{ inputs.args }}"
+        flow.step(_CALL, call=own, with_=args)
+        flow.output("made", f"${{{{ steps.{_CALL}.output }}}}")
+        token = in_generated.set(True)
+        try:
+            return self._flows.setdefault((definition, asks), load(flow))
+        finally:
+            in_generated.reset(token)
+
 
 def is_asked(result: ExecutionResult) -> bool:
     """Return whether an execution waits for an approval."""
     return any(wait["kind"] == "approval" for wait in result.waits)
 
 
-def _has_begun(shown: ExecutionInfo) -> bool:
+def has_begun(shown: ExecutionInfo) -> bool:
+    """Return whether any process has started the tool of a call."""
     return any(step["attempts"] for step in shown["steps"])
 
 
 def _part(name: str) -> str:
     """Return a name as a part of an execution id, or its digest, marked by two dots."""
-    if _PART.fullmatch(name):
-        return name
-    return f"x..{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:32]}"
-
-
-@lru_cache(maxsize=256)
-def flow_of(
-    name: str,
-    schema: str,
-    effect: str,
-    version: str,
-    approval: str,
-    preview: str | None,
-    expires: timedelta | None,
-    secrets: str,
-) -> LoadedFlow:
-    """Return the flow of a tool.
-
-    Args:
-        name: Its name.
-        schema: JSON Schema of its arguments.
-        effect: Side effects of the tool, which determine whether it can run again.
-        version: Digest of its code. An approval is limited to this version.
-        approval: `ask`, `required` or `none`.
-        preview: Key of the function that returns the preview, if there is one.
-        expires: How long a question stays open. None: unlimited.
-        secrets: References to the secrets of the environment, as JSON.
-    """
-    inputs = {"call": str, "tool": str, "args": dict, "digest": str, "version": str}
-    flow = Flow("tool_call", inputs=inputs, secrets=json.loads(secrets))
-    function: dict[str, Any] = {"live": name, "version": version}
-    if preview is not None:
-        function["preview"] = {"live": preview}
-    tool: dict[str, Any] = {
-        "agent_function": {"function": function},
-        "args": literal_text(json.loads(schema)),
-        "effect": effect,
-    }
-    if approval != "none":
-        tool["approval"] = {"edit": True, "required": approval == "required"}
-        if expires is not None:
-            tool["approval"]["expires"] = expires
-    own = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
-    flow.declare("tools", own, tool)
-    args: Any = "${{ inputs.args }}"
-    flow.step(_CALL, call=own, with_=args)
-    flow.output("made", f"${{{{ steps.{_CALL}.output }}}}")
-    token = in_generated.set(True)
-    try:
-        return load(flow)
-    finally:
-        in_generated.reset(token)
+    return name if _PART.fullmatch(name) else f"x..{_digest(name)[:32]}"
 
 
 def digest_of(args: Any) -> str:
     """Return a digest of arguments, which is equal for equal data."""
+    return _digest(json.dumps(args, sort_keys=True, default=repr))
 
-    def encoded(value: Any) -> Any:
-        if isinstance(value, bytes):
-            return {"bytes": b64encode(value).decode()}
-        return {"type": type(value).__qualname__, "repr": repr(value)}
 
-    text = json.dumps(args, sort_keys=True, separators=(",", ":"), default=encoded)
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-
-
-def unmasked(edited: Any, masked: Any, original: Any) -> Any:
-    """Return edited arguments, with the original values in place of unchanged masked ones."""
-    if edited == masked:
-        return copy(original)
-    if isinstance(edited, dict) and isinstance(masked, dict) and isinstance(original, dict):
-        return {
-            key: unmasked(value, masked[key], original[key])
-            if key in masked and key in original
-            else value
-            for key, value in edited.items()
-        }
-    if isinstance(edited, list) and isinstance(masked, list) and len(edited) == len(masked):
-        return [unmasked(*each) for each in zip(edited, masked, original, strict=True)]
-    return edited

@@ -9,12 +9,14 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from flowengine.sdk import Processes, StepContext
 from flowengine.sdk.resources import refuse_in_loop
 from flowengine.sdk.user_code import lasting
 
+Stop = Literal["aborted", "timed_out"]
+_Turn = tuple[Future[Any], bool]
 PRODUCED = 256 * 1024
 """Maximum characters kept of a tool's partial output."""
 
@@ -30,7 +32,7 @@ class AbortSignal:
         stopped: Receives the reason, or None when the call has ended.
     """
 
-    def __init__(self, stopped: Future[str | None]) -> None:
+    def __init__(self, stopped: Future[Stop | None]) -> None:
         self._stopped = stopped
 
     @property
@@ -39,7 +41,7 @@ class AbortSignal:
         return bool(self.reason)
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Stop | Literal[""]:
         """The reason: `aborted` or `timed_out`. Empty if the tool need not stop."""
         return (self._stopped.result() or "") if self._stopped.done() else ""
 
@@ -68,9 +70,23 @@ class AbortSignal:
         wait([self._stopped], timeout)
         return self.aborted
 
-    async def async_wait(self) -> None:
-        """Wait in a coroutine until the tool must stop or the call has ended."""
-        await asyncio.wrap_future(self._stopped)
+    async def async_wait(self, work: asyncio.Future[Any] | Future[Any] | None = None) -> bool:
+        """Wait in a coroutine until the tool must stop or the call has ended.
+
+        Args:
+            work: A task or future. The wait also ends when this is done, and does not cancel it.
+
+        Returns:
+            Whether the tool must stop.
+        """
+        waits = [asyncio.wrap_future(each) for each in (self._stopped, work) if each is not None]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                if wait is not work:
+                    wait.cancel()
+        return self.aborted
 
 
 @dataclass(eq=False)
@@ -119,8 +135,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Future[Any], bool]] = []
-        self._running: list[tuple[Future[Any], bool]] = []
+        self._line: list[_Turn] = []
+        """Those who run, whose futures are done, and behind them those who wait."""
 
     @contextmanager
     def queue(self, *, exclusive: bool = True) -> Iterator[Future[Any]]:
@@ -133,20 +149,17 @@ class Turns:
             A future that is done when it is the caller's turn.
         """
         turn = (lasting(), exclusive)
-        with self._lock:
-            self._waiting.append(turn)
-            self._grant()
+        self._change(self._line.append, turn)
         try:
             yield turn[0]
         finally:
-            with self._lock:
-                (self._running if turn in self._running else self._waiting).remove(turn)
-                self._grant()
+            self._change(self._line.remove, turn)
 
-    def _grant(self) -> None:
-        while self._waiting:
-            turn = self._waiting[0]
-            if self._running and (turn[1] or self._running[0][1]):
-                return
-            self._running.append(self._waiting.pop(0))
-            turn[0].set_result(None)
+    def _change(self, change: Callable[[_Turn], None], turn: _Turn) -> None:
+        with self._lock:
+            change(turn)
+            for place, (granted, exclusive) in enumerate(self._line):
+                if place and (exclusive or self._line[0][1]):
+                    return
+                if not granted.done():
+                    granted.set_result(None)

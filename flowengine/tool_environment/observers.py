@@ -1,90 +1,26 @@
-"""Observers, which receive calls that ran, and authorities, which approve calls."""
+"""Listeners, observers and execution callbacks, which see calls and cannot change them."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections import UserDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
-from flowengine.errors import InputError
+from pydantic import BaseModel
+
 from flowengine.sdk import StepError
-from flowengine.sdk.argument_checks import check_kinds
-from flowengine.sdk.exception_text import describe
 from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.tool_calls import (
-    ApprovalResponse,
-    EnvironmentResponse,
-    Observer,
-    ObserverResult,
-    ToolCall,
-    ToolResult,
-)
-from flowengine.sdk.user_code import CodeOutcome, bounded, call, is_coroutine_function
-from flowengine.tool_environment.context import Turns
+from flowengine.sdk.tool_calls import Observer, ObserverResult, ToolCall, ToolResult
+from flowengine.sdk.user_code import bounded
+from flowengine.sdk.user_code import call as call_plugin
+from flowengine.tool_environment.calls import Call
 from flowengine.tool_environment.errors import RegistrationError
 
-# Approval of calls by a callback. In doubt, a call is rejected.
-
-AUTO = "auto"
-"""Recorded approver of calls that are approved automatically."""
-
-Callback = Callable[[ToolCall], Any]
-
-
-class CallbackAuthority:
-    """Requests decisions from a callback. Without a callback, it approves every call.
-
-    Args:
-        callback: Takes the call and returns an `ApprovalResponse`, a mapping with the same fields,
-            or a boolean. It can be a coroutine function. None: every call is approved.
-        timeout: Maximum seconds for the callback. None: unlimited.
-
-    Raises:
-        RegistrationError: The callback cannot be called with one argument.
-    """
-
-    def __init__(self, callback: Callback | None = None, *, timeout: float | None = None) -> None:
-        check_kinds(float, timeout=timeout)
-        if callback is not None:
-            check_callback(callback, 1, "an approval callback")
-        self.callback = callback
-        self._timeout = timeout
-        self._turns = Turns()
-
-    async def approve_tool(self, call_: ToolCall) -> EnvironmentResponse:
-        """Request a decision about a call, without running it.
-
-        Args:
-            call_: The call.
-
-        Returns:
-            The decision. Anything other than a valid approval is a rejection, with the reason as
-            feedback.
-        """
-        if self.callback is None:
-            return EnvironmentResponse(result=ApprovalResponse(approved=True, by=AUTO))
-        # A blocking callback, such as a prompt at a terminal, receives one call at a time.
-        with self._turns.queue(exclusive=not is_coroutine_function(self.callback)) as granted:
-            if not granted.done():
-                await asyncio.wrap_future(granted)
-            outcome = await bounded(self._timeout, call(self.callback, call_))
-        if outcome.late:
-            decision = no(f"the approval callback did not answer within {self._timeout:g} s")
-        elif outcome.error is not None:
-            decision = no(f"the approval callback raised {describe(outcome.error)}")
-        else:
-            try:
-                decision = ApprovalResponse.of(outcome.value)
-            except InputError as error:
-                decision = no(f"the approval callback's answer was refused: {error.message}")
-        return EnvironmentResponse(result=decision.model_copy(update={"by": "callback"}))
-
-
-def no(why: str) -> ApprovalResponse:
-    """Return a rejection for a reason other than the approver's."""
-    return ApprovalResponse(approved=False, feedback=why[:2000])
+Listener = Callable[[dict[str, Any]], object]
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def check_callback(callback: Any, arguments: int, what: str) -> None:
@@ -93,20 +29,15 @@ def check_callback(callback: Any, arguments: int, what: str) -> None:
     Raises:
         RegistrationError: It cannot.
     """
-    if not callable(callback):
-        raise RegistrationError(f"{what} must be callable, not {type(callback).__name__}")
     try:
         inspect.signature(callback).bind(*range(arguments))
-    except TypeError:
+    except TypeError as error:
+        many = "s" if arguments > 1 else ""
         raise RegistrationError(
-            f"{what} is called with {arguments} argument{'s' if arguments > 1 else ''}; "
-            f"{getattr(callback, '__name__', callback)!s} does not take them"
+            f"{what} is called with {arguments} argument{many}: {error}"
         ) from None
     except ValueError:  # a C function without a signature
         return
-
-
-# Observers, which receive copies of every call that ran, concurrently, and cannot change it.
 
 
 class Observers(UserDict[str, Observer]):
@@ -125,44 +56,81 @@ class Observers(UserDict[str, Observer]):
         self.data[name] = observer
 
 
-async def observe(
-    observers: Observers,
-    made: ToolCall,
-    result: ToolResult,
-    bound: float,
-    mask: Callable[[Any], Any],
-) -> dict[str, ObserverResult]:
-    """Run the current observers on a call, concurrently.
+class Watchers:
+    """Receives reports about the calls of an environment: listeners, observers and callbacks.
 
     Args:
-        observers: The observers.
-        made: The call.
-        result: Its result.
-        bound: Maximum seconds for each observer.
         mask: Replaces secrets.
-
-    Returns:
-        Their results, in the order of the observers.
+        bound: Maximum seconds for an observer or a callback.
     """
 
-    async def tell(observer: Observer) -> ObserverResult:
-        copies = made.model_copy(deep=True), result.model_copy(deep=True)
-        answer, error = data_of(await bounded(bound, call(observer.execute, *copies)), bound)
-        return ObserverResult(
-            observer_name=observer.name, observer_result=mask(answer), error=mask(error)
-        )
+    def __init__(self, mask: Callable[[Any], Any], bound: float) -> None:
+        self.mask = mask
+        self.observers = Observers()
+        self.listeners: list[Listener] = []
+        self.callbacks: dict[str, Any] = {}
+        self._bound = bound
 
-    results = await asyncio.gather(*map(tell, observers.data.values()))
-    return {each.observer_name: each for each in results}
+    def tell(self, kind: str, about: Call | None, **fields: Any) -> None:
+        """Send a message to the listeners, on any thread."""
+        if not self.listeners:
+            return
+        if about is not None:
+            fields |= {"tool_call_id": about.id, "tool_name": about.tool}
+        plain = {
+            name: value.model_dump() if isinstance(value, BaseModel) else value
+            for name, value in fields.items()
+        }
+        message = {"type": kind, **self.mask(plain)}
+        for listener in [*self.listeners]:
+            try:
+                listener(message)
+            except Exception:
+                logging.getLogger("flowengine.tools").exception("a listener failed")
+
+    def warn(self, code: str, message: str, about: Call | None = None) -> None:
+        """Send a warning to the listeners."""
+        self.tell("warning", about, code=code, message=message)
+
+    def copy(self, model: _Model) -> _Model:
+        """Return a copy of a call or a result with secrets masked."""
+        return type(model).model_validate(self.mask(model.model_dump()))
+
+    async def notify(self, which: str, *models: BaseModel) -> None:
+        """Call the callback `start` or `end` with copies of its arguments."""
+        if (callback := self.callbacks.get(which)) is not None:
+            called = call_plugin(callback, *map(self.copy, models))
+            if (why := (await bounded(self._bound, called)).fault(self._bound)) is not None:
+                self.warn("callback", f"the callback '{which}': {why}")
+
+    async def observe(self, made: ToolCall, result: ToolResult) -> dict[str, ObserverResult]:
+        """Run the current observers on a call that ran, concurrently, on copies.
+
+        Returns:
+            Their results, in the order of the observers.
+        """
+
+        async def tell(observer: Observer) -> ObserverResult:
+            called = call_plugin(observer.execute, self.copy(made), self.copy(result))
+            answer, error = await data_of(called, self._bound)
+            return ObserverResult(
+                observer_name=observer.name,
+                observer_result=self.mask(answer),
+                error=self.mask(error),
+            )
+
+        results = await asyncio.gather(*map(tell, self.observers.data.values()))
+        return {each.observer_name: each for each in results}
 
 
-def data_of(outcome: CodeOutcome, bound: float) -> tuple[Any, str | None]:
+async def data_of(work: Awaitable[Any], bound: float) -> tuple[Any, str | None]:
     """Return the result of external code as data, and why there is none.
 
     Args:
-        outcome: How the code ended.
+        work: The code.
         bound: Its maximum seconds.
     """
+    outcome = await bounded(bound, work)
     if (fault := outcome.fault(bound)) is not None:
         return None, fault
     try:

@@ -1,4 +1,4 @@
-"""Conversion of a tool's return value, error or partial output to a result."""
+"""Results of calls, from a tool's return value, error or partial output."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from flowengine.sdk import Artifacts, StepError, ToolError
 from flowengine.sdk.exception_text import describe, message_of
+from flowengine.sdk.models import largest_result
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
@@ -30,20 +31,15 @@ LARGEST = 100_000
 
 
 def content_of(
-    returned: Any,
-    tool: str,
-    artifacts: Artifacts,
-    mask: Callable[[Any], Any],
-    most: int | None = None,
+    returned: Any, call: Call, artifacts: Artifacts, mask: Callable[[Any], Any]
 ) -> dict[str, Any]:
     """Convert the return value of a tool to fields of its result.
 
     Args:
         returned: The return value.
-        tool: Name of the tool.
+        call: The call.
         artifacts: Receives values that are too large.
         mask: Replaces secrets.
-        most: Maximum bytes of content sent to the model. None: `LARGEST` characters.
 
     Returns:
         `content`, and `images` and `artifacts` if there are any.
@@ -51,34 +47,29 @@ def content_of(
     Raises:
         ToolError: It cannot be converted to data. The message names the tool and the type.
     """
-    image = _image(returned)
+    image, most = _image(returned), largest_result(call.options.limits)
     if image is not None:
         return {"images": [image]}
     try:
         value = mask(to_plain(returned, number_keys=True))
     except StepError as error:
         kind = f"{type(returned).__module__}.{type(returned).__qualname__}"
-        raise ToolError(f"tool '{tool}' returned a {kind}: {error.message}") from None
+        raise ToolError(f"tool '{call.tool}' returned a {kind}: {error.message}") from None
     if isinstance(value, bytes):
-        return _from_bytes(value, tool, artifacts, most)
-    if isinstance(value, str):
-        text, name = value, f"{tool}.txt"
-    else:
-        text, name = json.dumps(value, ensure_ascii=False, default=_encoded), f"{tool}.json"
+        with suppress(UnicodeDecodeError):
+            if len(value) <= (most or LARGEST):
+                return {"content": value.decode()}
+        file = artifacts.put(value, f"{call.tool}.bin")
+        shown = f"{file['size']} bytes, kept as the file {file['name']}"
+        return {"content": shown, "artifacts": [dict(file)]}
+    is_text = isinstance(value, str)
+    text = value if is_text else json.dumps(value, ensure_ascii=False, default=_encoded)
     ends = ends_in_characters(text, LARGEST) if most is None else ends_in_bytes(text, most)
     if ends is None:
         return {"content": value}
+    name = f"{call.tool}.{'txt' if is_text else 'json'}"
     file = artifacts.put(text.encode(errors="replace"), name)
     return {"content": without_middle(text, ends), "artifacts": [dict(file)]}
-
-
-def _from_bytes(data: bytes, tool: str, artifacts: Artifacts, most: int | None) -> dict[str, Any]:
-    with suppress(UnicodeDecodeError):
-        if len(data) <= (most or LARGEST):
-            return {"content": data.decode()}
-    file = artifacts.put(data, f"{tool}.bin")
-    shown = f"{file['size']} bytes, kept as the file {file['name']}"
-    return {"content": shown, "artifacts": [dict(file)]}
 
 
 def _image(value: Any) -> Image | None:
@@ -105,12 +96,7 @@ def error_text(error: BaseException) -> str:
 
 
 def result_of(
-    call: Call,
-    status: Status,
-    message: str | None = None,
-    *,
-    ran: Ran = "no",
-    **fields: Any,
+    call: Call, status: Status, message: str | None = None, *, ran: Ran = "no", **fields: Any
 ) -> ToolResult:
     """Return the result of a call.
 
@@ -141,22 +127,12 @@ def response_of(result: ToolResult, code: str | None = None) -> EnvironmentRespo
     return EnvironmentResponse(error=error)
 
 
-def not_begun(call: Call) -> ToolResult:
-    """Return the result of a call that was stopped before it started."""
-    return result_of(call, call.stop or "aborted", "aborted before it began. Nothing was done")
-
-
-def expired(call: Call) -> ToolResult:
-    """Return the result of a call about which no approver decided in time."""
-    return result_of(call, "expired", "it was not decided in time. Nothing was done")
-
-
 def stopped(
     call: Call,
     outcome: CodeOutcome | None = None,
     partial: str | None = None,
     *,
-    began: bool = True,
+    began: bool = False,
 ) -> ToolResult:
     """Return the result of a call that was stopped.
 
@@ -166,12 +142,12 @@ def stopped(
         partial: Its output so far.
         began: Whether the tool had started.
     """
+    status = call.signal.reason or "aborted"
     if not began:
-        return not_begun(call)
+        return result_of(call, status, "aborted before it began. Nothing was done")
     fields = {} if outcome is None or outcome.error is not None else outcome.value
     if fields.get("content") is None:
         fields = {**fields, "content": partial}
-    status = call.stop or "aborted"
     why = "aborted" if status == "aborted" else f"timed out after {call.options.timeout:g} s"
     what = "it had ended" if outcome is not None else "it may have acted in part"
     ran: Ran = "maybe" if outcome is None else "yes"
@@ -186,8 +162,7 @@ def internal(call: Call, message: str) -> ToolResult:
 
 def with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> ToolResult:
     """Return a result with what the approver added."""
-    if decision is None or (decision.feedback is None and not decision.images):
+    if decision is None:
         return result
-    return result.model_copy(
-        update={"feedback": decision.feedback, "feedback_images": decision.images}
-    )
+    added = {"feedback": decision.feedback, "feedback_images": decision.images}
+    return result.model_copy(update=added)

@@ -1,4 +1,4 @@
-"""Tools: a decorated function, a class with `execute`, or a tool of an MCP server."""
+"""Tools: a decorated function, a class with `execute`, or an agent, and their definitions."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import copy
 import hashlib
 import inspect
 import json
-import logging
 import marshal
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args, overload
+from functools import cached_property, partial
+from typing import Any
 
-from flowengine.agents.agent_tools import AgentAsTool, tool_options
-from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
+from pydantic import TypeAdapter, ValidationError
+
+from flowengine.agents.agent_tools import AgentAsTool
+from flowengine.agents.tool_marks import Approval, ToolOptions, tool, tool_options
 from flowengine.errors import InputError, UsageError
 from flowengine.runner.chain import Runner
-from flowengine.sdk import Effect, StepError, ToolError
-from flowengine.sdk.argument_checks import check_function, check_keywords, seconds_of
-from flowengine.sdk.browser_tools import OfferedTool
+from flowengine.sdk import Effect, ToolError
+from flowengine.sdk.argument_checks import seconds_of
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.models import largest_result
 from flowengine.sdk.python_functions.conversions import conversion
@@ -31,106 +31,14 @@ from flowengine.sdk.python_functions.live_signature import (
     read_function,
     resolved_hints,
 )
-from flowengine.sdk.tool_calls import Image
-from flowengine.sdk.validation import as_plain, shared
+from flowengine.sdk.validation import Validator, as_plain, shared
+from flowengine.sdk.validation_messages import faults
 from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
 
-# Signatures of tool functions: the schema for models, and the conversion of arguments.
-
 CONTEXT = "ctx"
 """Name of a parameter that receives the context, as does one annotated with `ToolContext`."""
-
-
-class ArgumentFault(Exception):
-    """Arguments do not fit. The message lists every fault."""
-
-
-class ToolSignature(NamedTuple):
-    """The signature of a function."""
-
-    schema: dict[str, Any]
-    """JSON Schema of the arguments, which are an object."""
-    description: str
-    """The description from its docstring."""
-    convert: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Returns checked and converted arguments, or raises `ArgumentFault`."""
-    context: str | None
-    """The parameter that receives the context."""
-
-
-def read(
-    function: Callable[..., Any], name: str, declared: Mapping[str, Any] | None = None
-) -> ToolSignature:
-    """Read the signature of a function.
-
-    Args:
-        function: The function.
-        name: Name of the tool, for messages.
-        declared: The schema that the tool declares itself. Default: derived from the type hints.
-
-    Returns:
-        The signature.
-
-    Raises:
-        RegistrationError: Its arguments cannot be passed by name, or have no JSON Schema.
-    """
-    try:
-        context = _context_of(function)
-        around = () if context is None else (context,)
-        signature = read_function(function, environments=around)
-        typed = conversion(function, skip=around) if declared is None else None
-        schema = dict(signature.args or {"type": "object"}) if declared is None else dict(declared)
-        validator = shared(schema)
-    except (UsageError, InputError) as error:
-        raise RegistrationError(f"tool '{name}': {error.message}", hint=error.hint) from None
-
-    def convert(args: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            plain = as_plain(dict(args), "arguments")
-            checked: dict[str, Any] = validator.check(plain, "the arguments do not fit")
-            return checked if typed is None else typed(checked)
-        except (InputError, StepError) as error:
-            raise ArgumentFault(error.message) from None
-
-    return ToolSignature(schema, signature.description, convert, context)
-
-
-def _context_of(function: Callable[..., Any]) -> str | None:
-    hints = resolved_hints(function)
-    for parameter in given_parameters(function):
-        hint = hints.get(parameter.name, inspect.Parameter.empty)
-        if hint is ToolContext:
-            return parameter.name
-        if parameter.name == CONTEXT and hint is inspect.Parameter.empty:
-            return parameter.name
-    return None
-
-
-# Tools, as a decorated function or a class with `execute`, and their definitions.
-
-Approval = Literal["ask", "none", "required"]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class ToolOptions(TypedDict, total=False):
-    """Options of `@tool`: attributes of `Tool`, and the preview of a function."""
-
-    name: str | None
-    description: str | None
-    supports_parallel_execution: bool
-    approval: Approval | None
-    """Left out: a tool environment asks its authority, and an agent requires no approval."""
-    effect: Effect
-    timeout: float | str | None
-    """Seconds, or a duration such as `500ms`."""
-    resources: Mapping[str, Mapping[str, Any] | None] | None
-    limits: Mapping[str, Any] | None
-    written_by: str | None
-    preview: Callable[[dict[str, Any]], Any] | None
-    """Takes the arguments."""
 
 
 class Tool:
@@ -189,32 +97,6 @@ class Tool:
         """Release the resources of the instance."""
 
 
-@overload
-def tool(function: _Function, /) -> _Function: ...
-@overload
-def tool(**options: Unpack[ToolOptions]) -> Callable[[_Function], _Function]: ...
-def tool(function: Any = None, /, **options: Any) -> Any:
-    """Mark a function as a tool. It can still be called as before.
-
-    Args:
-        function: The function, if the decorator is used without parentheses.
-        **options: As the attributes of `Tool`.
-
-    Returns:
-        The same function, or a decorator.
-    """
-    check_keywords("a tool", options, ToolOptions.__annotations__)
-    if "timeout" in options:
-        options["timeout"] = seconds_of(options["timeout"], "the timeout of a tool")
-
-    def mark(marked: Any) -> Any:
-        check_function(marked, "write @tool above the function")
-        marked.__flowengine_tool__ = options
-        return marked
-
-    return mark if function is None else mark(function)
-
-
 class FunctionTool(Tool):
     """A function as a tool.
 
@@ -224,11 +106,13 @@ class FunctionTool(Tool):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.execute = function
-        given = (tool_options(function) or {}).items()
-        vars(self).update({name: value for name, value in given if value is not None})
+        given = {"name": None, **(tool_options(function) or {})}
+        if given["name"] is None:
+            given["name"] = name_of(function)
+        vars(self).update({name: value for name, value in given.items() if value is not None})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ToolDefinition:
     """The definition of a tool in an environment."""
 
@@ -236,7 +120,13 @@ class ToolDefinition:
     description: str
     options: Tool
     """Has the options as attributes."""
-    signature: ToolSignature
+    schema: dict[str, Any]
+    """JSON Schema of the arguments, which are an object."""
+    validator: Validator
+    converter: Callable[[dict[str, Any]], dict[str, Any]] | None
+    """Converts checked arguments to the types of the parameters. None: they stay as they are."""
+    context: list[str]
+    """The parameters that receive the context."""
     source: Any
     """The registered function, class or instance."""
     make: Callable[[], Tool]
@@ -244,27 +134,24 @@ class ToolDefinition:
     function: Callable[..., Any]
     """The function to run, of the class or the module."""
 
-    def metadata(self) -> dict[str, Any]:
-        """Return public metadata of the tool as plain data."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "args": copy.deepcopy(self.signature.schema),
-            "parallel": self.options.supports_parallel_execution,
-            "approval": self.options.approval,
-            "effect": self.options.effect,
-            "timeout": self.options.timeout,
-        }
+    def convert(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return checked and converted arguments.
 
-    @cached_property
-    def schema(self) -> str:
-        """The JSON Schema of its arguments, as text."""
-        return json.dumps(self.signature.schema, sort_keys=True)
+        Raises:
+            InputError: They do not fit.
+            StepError: They do not fit.
+        """
+        plain = as_plain(dict(args), "arguments")
+        checked: dict[str, Any] = self.validator.check(plain, "the arguments do not fit")
+        return checked if self.converter is None else self.converter(checked)
 
     @cached_property
     def version(self) -> str:
-        """Digest of its metadata and code, to which an approval is limited."""
-        digest = hashlib.sha256(json.dumps(self.metadata(), sort_keys=True).encode())
+        """Digest of its declaration and code, to which an approval is limited."""
+        options = self.options
+        declared = [self.name, self.description, self.schema, options.approval, options.effect,
+                    options.supports_parallel_execution, options.timeout]  # fmt: skip
+        digest = hashlib.sha256(json.dumps(declared, sort_keys=True).encode())
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         digest.update(marshal.dumps(code) if code is not None else repr(self.function).encode())
         return digest.hexdigest()
@@ -294,24 +181,45 @@ def define(source: Any) -> ToolDefinition:
         described = source.description or f"Asks {source.agent.name}, who answers."
         ask = tool(name=source.name, description=described)(_asking(source))
         return replace(define(ask), source=source)
-    if callable(source) and not isinstance(source, type) and not hasattr(source, "execute"):
-        name = (tool_options(source) or {}).get("name")
-        name = name_of(source) if name is None else name
-        return _defined(source, FunctionTool(source), lambda: FunctionTool(source), source, name)
-    kind = source if isinstance(source, type) else type(source)
     execute = getattr(source, "execute", None)
-    if not callable(execute):
+    if execute is None and callable(source) and not isinstance(source, type):
+        make: Callable[[], Any] = partial(FunctionTool, source)
+        instance = make()
+        name, doc = instance.name, ""
+    elif callable(execute):
+        instance, make = _instance(source)
+        kind = type(instance)
+        own_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
+        name, doc = getattr(instance, "name", "") or own_name, parse(kind.__doc__)[0]
+    else:
         raise RegistrationError(
             f"{source!r} is not a tool: it is not a function, and has no 'execute'",
             hint="give a function, or a class or object with a method 'execute'",
         )
-    if source is kind:
-        make: Callable[[], Any] = kind
-        bound = _made(kind).execute
-    else:
-        make, bound = _copier(source), execute
-    name = getattr(source, "name", "") or _snake(kind.__name__)
-    return _defined(source, source, make, bound, name)
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise RegistrationError(
+            f"{name!a:.100} is not a valid tool name: up to 64 letters, digits, '_', '-' and '.'"
+        )
+    run, declared = instance.execute, getattr(instance, "parameters", None)
+    try:
+        options = _options_of(instance)
+        context = _context_of(run)
+        signature = read_function(run, environments=context)
+        converter = None if declared else conversion(run, skip=context)
+        schema = dict(declared or signature.args or {"type": "object"})
+        validator = shared(schema)
+        if schema.get("type") != "object":
+            raise UsageError("its schema is not a JSON Schema of an object")
+    except ValidationError as error:
+        raise RegistrationError(f"tool '{name}': {faults(error)}") from None
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(f"tool '{name}': {error}") from None
+    except (UsageError, InputError) as error:
+        raise RegistrationError(f"tool '{name}': {error.message}", hint=error.hint) from None
+    return ToolDefinition(
+        name, options.description or signature.description or doc, options, schema, validator,
+        converter, context, source, make, inspect.unwrap(getattr(run, "__func__", run)),
+    )  # fmt: skip
 
 
 def _asking(source: AgentAsTool) -> Callable[..., Any]:
@@ -337,148 +245,38 @@ def _asking(source: AgentAsTool) -> Callable[..., Any]:
     return ask
 
 
-def _made(kind: type) -> Any:
+def _instance(source: Any) -> tuple[Any, Callable[[], Any]]:
+    """Return an instance of a class or of an instance's present state, and what makes others."""
     try:
-        return kind()
+        make = source if isinstance(source, type) else partial(copy.deepcopy, copy.deepcopy(source))
+        return make(), make
     except Exception as error:
         raise RegistrationError(
-            f"tool class {kind.__name__} cannot be made without arguments: {describe(error)}",
-            hint="register an instance of it instead",
+            f"tool {source!r}: there cannot be an instance for each call: {describe(error)}",
+            hint="register a class that is made without arguments, and open live objects in 'init'",
         ) from None
 
 
-def _copier(source: Any) -> Callable[[], Any]:
-    """Return a function that copies an instance in its present state."""
-    try:
-        pristine = copy.deepcopy(source)
-    except Exception as error:
-        raise RegistrationError(
-            f"tool {type(source).__name__}: the instance cannot be copied for each call: "
-            f"{describe(error)}",
-            hint="register the class, and open live objects in 'init'",
-        ) from None
-    return lambda: copy.deepcopy(pristine)
+_OPTIONS = TypeAdapter(ToolOptions)
 
 
-def _options_of(source: Any) -> Tool:
-    """Return an object with the options that are attributes of a tool, or of `Tool`."""
+def _options_of(instance: Any) -> Tool:
+    """Return the checked options of an instance, as the attributes of an object."""
     options = Tool()
-    for name in ToolOptions.__annotations__:
-        setattr(options, name, getattr(source, name, getattr(options, name)))
+    names = [name for name in ToolOptions.__annotations__ if hasattr(instance, name)]
+    vars(options).update({name: getattr(instance, name) for name in names})
+    _OPTIONS.validate_python(vars(options), strict=True)
+    options.timeout = seconds_of(options.timeout, "timeout")
+    largest_result(options.limits)
     return options
 
 
-def _defined(
-    source: Any, attributes: Any, make: Callable[[], Tool], bound: Callable[..., Any], name: Any
-) -> ToolDefinition:
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise RegistrationError(
-            f"{name!a:.100} is not a valid tool name: up to 64 letters, digits, '_', '-' and '.'"
-        )
-    options = _options_of(attributes)
-    _check(name, options)
-    declared = None if bound is source else getattr(source, "parameters", None)
-    if declared is not None and not (
-        isinstance(declared, Mapping) and declared.get("type") == "object"
-    ):
-        raise RegistrationError(f"tool '{name}': its schema is not a JSON Schema of an object")
-    signature = read(bound, name, declared)
-    described = options.description or signature.description
-    if not described and bound is not source:
-        kind = source if isinstance(source, type) else type(source)
-        described = parse(kind.__doc__)[0]
-    function = inspect.unwrap(getattr(bound, "__func__", bound))
-    return ToolDefinition(name, described, options, signature, source, make, function)
+def _context_of(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters that receive the context."""
+    hints = resolved_hints(function)
 
+    def takes_it(parameter: inspect.Parameter) -> bool:
+        hint = hints.get(parameter.name, parameter.empty)
+        return hint is ToolContext or (parameter.name == CONTEXT and hint is parameter.empty)
 
-def _check(name: str, options: Tool) -> None:
-    for option, fits, what in _RULES:
-        value = getattr(options, option)
-        if not fits(value):
-            raise RegistrationError(f"tool '{name}': {option} {value!r}: it is {what}")
-    try:
-        largest_result(options.limits)
-    except ValueError as error:
-        raise RegistrationError(f"tool '{name}': {error}") from None
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("approval", lambda value: value in get_args(Approval), "ask, none or required"),
-    ("effect", lambda value: value in get_args(Effect), "pure, idempotent or once"),
-    ("timeout", lambda value: value is None or _is_positive(value), "a number of seconds above 0"),
-    ("resources", lambda value: isinstance(value, Mapping | None), "a map from names to specs"),
-    ("preview", callable, "a function that takes the arguments"),
-    ("written_by", lambda value: isinstance(value, str | None), "a text"),
-)
-"""Option, whether a value fits, and the values that do."""
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-# MCP tools as tools of an environment, with the same approval, observers and abort.
-
-
-class McpTool(Tool):
-    """One tool of a server. Its description is limited as for agents in flows.
-
-    Args:
-        server: Name of the managed environment with the session.
-        listed: The tool as listed by the server.
-
-    Raises:
-        RegistrationError: The schema of its arguments cannot be used.
-    """
-
-    def __init__(self, server: str, listed: Mapping[str, Any]) -> None:
-        self.server = server
-        self.tool = str(listed["name"])
-        self.name = f"{server}.{self.tool}"
-        self.description = description_of(str(listed.get("description") or ""))
-        try:
-            self.parameters = parameters_of(listed.get("inputSchema") or {})
-        except UNUSABLE as error:
-            raise RegistrationError(
-                f"the tool {self.name!a:.100} of a server cannot be used: {fault_of(error)}"
-            ) from None
-        self.digest = OfferedTool.of(listed).digest
-        self.resources = {server: None}
-        self.written_by = self.name
-
-    async def execute(self, ctx: ToolContext, **args: Any) -> Any:
-        """Call the tool on its server, unless it has changed since it was listed."""
-        session = ctx.resources[self.server]
-        answer = await session.async_call_tool(self.tool, args, digest=self.digest)
-        if answer.is_error:
-            raise ToolError(answer.text or "the tool failed without a reason")
-        for part in answer.content:
-            if part.get("type") == "image":
-                return Image(media_type=part["mimeType"], data=part["data"])
-        return answer.structured if answer.structured is not None else answer.text
-
-
-def mcp_tools(server: str, listed: Iterable[Mapping[str, Any]]) -> list[McpTool]:
-    """Return the tools of an MCP server, to be registered in an environment.
-
-    If the server has changed the description or schema of a tool since, the tool is no longer
-    called. Create tools from the new list, and register those.
-
-    Args:
-        server: Name of the managed environment of the kind `mcp`, as declared by the environment.
-        listed: The result of the session's `list_tools()`.
-
-    Returns:
-        A tool for each usable entry, named `server.tool`. Others are left out, with a warning.
-    """
-    tools: list[McpTool] = []
-    for entry in listed:
-        try:
-            tools.append(McpTool(server, entry))
-        except RegistrationError as error:
-            logging.getLogger("flowengine.tools").warning("%s. It is left out", error)
-    return tools
+    return [each.name for each in given_parameters(function) if takes_it(each)]

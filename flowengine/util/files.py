@@ -247,10 +247,10 @@ HELD_SECONDS = 7 * 24 * 3600
 # Configuration directories of the machine and of the user, which are outside any project.
 
 MACHINE_FOLDER = "/etc/flowengine"
-"""The machine's configuration directory, which may contain policies."""
+"""The machine's configuration directory, which may contain rules."""
 
 
 def user_folder() -> str:
-    """Return the user's configuration directory, which contains settings and policies."""
+    """Return the user's configuration directory, which contains settings and rules."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(base, "flowengine")

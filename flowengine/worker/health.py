@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
@@ -15,10 +14,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, UsageError
-from flowengine.telemetry.metrics import oldest_approval
-from flowengine.worker.loop import Worker
+from flowengine.worker.measures import Measure
 
 _CONNECTIONS = 64
 _HEAD = 8192
@@ -114,51 +111,3 @@ async def answering(routes: list[Route], host: str, port: int) -> AsyncIterator[
         await serving
         for socket in sockets:
             socket.close()
-
-
-# Numbers about a worker and the store whose work it takes.
-
-
-class Measure(NamedTuple):
-    """A number about a worker."""
-
-    name: str
-    help: str
-    value: float
-    is_total: bool = False
-    """Whether it only rises."""
-
-
-def measured(worker: Worker, engine: Engine) -> list[Measure]:
-    """Return the numbers about a worker and its store.
-
-    Args:
-        worker: The worker.
-        engine: Its engine.
-    """
-    waited = engine.waited()
-    return [
-        Measure("ready", "Whether it accepts work.", worker.is_ready),
-        Measure("running", "Executions that it runs.", len(worker.backlog.running)),
-        Measure("due", "Executions that can continue and that no process runs.", len(waited)),
-        Measure(
-            "oldest_due_seconds",
-            "How long the oldest of them has been able to continue.",
-            max(waited, default=0.0),
-        ),
-        Measure(
-            "oldest_approval_seconds",
-            "How long the oldest open approval has been open.",
-            oldest_approval(engine),
-        ),
-        Measure("quarantined", "Executions that no worker takes.", engine.quarantined()),
-        *(
-            Measure(f"open_{status}", f"Executions of the store that are {status}.", count)
-            for status, count in engine.open_executions().items()
-        ),
-        Measure("taken_total", "Executions that it has taken.", worker.taken, is_total=True),
-        Measure("failed_total", "Those that have failed.", worker.failed, is_total=True),
-        Measure(
-            "refused_total", "Executions that it could not run.", worker.refused, is_total=True
-        ),
-    ]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
-from flowengine.agents.live_functions import LIVE
 from flowengine.sdk import (
     CallSignature,
     Plain,
@@ -23,6 +22,7 @@ from flowengine.sdk import (
     import_module_of,
     module_source,
 )
+from flowengine.sdk.context import LIVE
 from flowengine.sdk.declared_forms import unkept_class, writing
 from flowengine.sdk.python_functions.conversions import conversion
 from flowengine.sdk.python_functions.live_signature import innermost

@@ -151,9 +151,9 @@ class _Session:
 
 def _import_all(root: Path) -> None:
     """Import every module of the program, so that no mutant meets one that is not loaded yet."""
-    for package in ("flowengine", "nodes/flowengine_nodes", "envs/flowengine_envs"):
-        for path in sorted((root / package).rglob("*.py")):
-            inside = path.relative_to((root / package).parent).with_suffix("")
+    for base in (".", "nodes", "envs"):
+        for path in sorted((root / base).glob("flowengine*/**/*.py")):
+            inside = path.relative_to(root / base).with_suffix("")
             if path.name not in {"__init__.py", "__main__.py"}:
                 _import(".".join(inside.parts))
 

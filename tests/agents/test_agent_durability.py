@@ -13,7 +13,7 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import HEAD, NAME, TOOLS, Case, call, flow, told
-from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 AGENT = "first: {instructions: You add., tools: [add, boom]}"
 SCRIPT: list[Any] = [
@@ -142,29 +142,6 @@ def writes(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("fault", ["die before", "die after"])
-# Shows M87
-def test_a_crash_at_every_write_repeats_nothing_that_had_ended(
-    tmp_path: Path, writes: int, fault: Fault
-) -> None:
-    head = HEAD.replace('"tools:add"}', '"tools:add", effect: idempotent}')
-    head = head.replace('"tools:boom"}', '"tools:boom", effect: idempotent}')
-    spare = 1 if fault == "die before" else 0
-    for write in range(writes):
-        folder = tmp_path / f"at{write}"
-        folder.mkdir()
-        case = Case(folder, flow(AGENT, head=head), SCRIPT, by_turn=True)
-        register(NAME, case.model)
-
-        result = gone_on(case, crashed(case, write, fault))
-
-        assert result.outputs == {"answer": "10", "agent": "first"}, write
-        assert len(case.model.requests) <= 3 + spare, write
-        assert len(case.called) <= 3 + spare, write
-        assert list(dict.fromkeys(case.called)) == ["add 1 2", "boom", "add 3 4"], write
-
-
-@pytest.mark.endurance
 # Shows M87, T74
 def test_a_tool_that_must_not_repeat_becomes_a_question_after_a_crash(
     tmp_path: Path, writes: int
@@ -241,23 +218,6 @@ def test_a_model_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert [role for role, _ in told(case.sent(0))] == [
         "system", "user", "assistant", "tool", "tool",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("error", ["ModelError", "RateLimited", "ContextWindowExceeded"])
-# Shows M49
-def test_a_fallback_answers_when_a_model_cannot(tmp_path: Path, error: str) -> None:
-    agent = "first: {instructions: Hi., fallbacks: [scripted/other], retry: 1}"
-    script = [
-        {"raise": error, "retryable": False, "when": {"model": NAME}},
-        {"text": "from other", "when": {"model": "scripted/other"}},
-    ]
-    case = Case(tmp_path, flow(agent), script)
-    register("scripted/other", case.model)
-    try:
-        assert case.run().outputs["answer"] == "from other"
-    finally:
-        unregister("scripted/other")
-    assert [one.model for one in case.model.requests] == [NAME, "scripted/other"]
 
 
 def test_a_fork_goes_on_from_a_turn(tmp_path: Path) -> None:

@@ -247,9 +247,9 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Runner().run(ADA, "hello", agents="Bob"),  # type: ignore[arg-type]
         "write agents=[…]",
     ),
-    "policies must be a list, not 5": (
-        lambda: Runner().run(ADA, "hello", policies=5),  # type: ignore[arg-type]
-        "write policies=[…]",
+    "rules must be a list, not 5": (
+        lambda: Runner().run(ADA, "hello", rules=5),  # type: ignore[arg-type]
+        "write rules=[…]",
     ),
     "session is an object": (
         lambda: Runner().run(ADA, "hello", session=object()),  # type: ignore[arg-type]

@@ -163,9 +163,9 @@ def test_rules_of_both_files_hold_by_the_names_that_they_know(
 ) -> None:
     text = MAIN
     if file == "main":
-        text += f"policies: [{rule}]\n"
+        text += f"rules: [{rule}]\n"
     else:
-        (files / "lib.yaml").write_text(LIB + f"policies: [{rule}]\n")
+        (files / "lib.yaml").write_text(LIB + f"rules: [{rule}]\n")
     script = [
         {"calls": [call("search", q="a"), call("transfer_to_lib.second")]},
         {"calls": [call("search", q="b")]},

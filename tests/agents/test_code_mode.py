@@ -198,7 +198,7 @@ def test_hooks_rules_and_limits_apply_to_the_calls_of_a_program(tmp_path: Path) 
         "    note(f'hook {tool}')\n"
         "    return {'arguments': {**arguments, 'b': 10}} if arguments.get('b') == 1 else None\n"
     )
-    head = f"{BOXED}  seen: {{python: 'tools:seen'}}\npolicies: [{{deny: boom}}]\n"
+    head = f"{BOXED}  seen: {{python: 'tools:seen'}}\nrules: [{{deny: boom}}]\n"
     more = "code: box, hooks: [{before_call: seen}], limits: {calls: 3}}"
     code = """
     found = []

@@ -18,8 +18,6 @@ from pydantic import BaseModel, Field, computed_field
 
 from flowengine import function_to_json
 from flowengine.errors import UsageError
-from flowengine.sdk.python_functions.live_signature import read_function
-from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.resources import Resource
 from flowengine.sdk.validation import shared
 from tests.agents import functions
@@ -220,48 +218,6 @@ def test_what_a_model_cannot_call_is_refused(function: Any, told: str) -> None:
         function_to_json(function)
 
     assert told in raised.value.message
-
-
-READ = [
-    name
-    for name, one in vars(functions).items()
-    if getattr(one, "__module__", "") == functions.__name__
-    and not isinstance(one, type)
-    and callable(one)
-    and name != "opened"
-]
-
-
-@each_row("name", READ)
-# Shows M37
-def test_source_and_program_say_the_same(name: str) -> None:
-    static = derive(f"tests.agents.functions:{name}", str(ROOT))
-    live = read_function(getattr(functions, name))
-
-    assert static.description == live.description
-    assert static.takes_context_variables is live.takes_context_variables
-    assert static.takes_resources is live.takes_resources
-    assert static.args is not None
-    assert live.args is not None
-    assert _differences(static.args, live.args, "args") == []
-    assert _differences(static.returns or {}, live.returns or {}, "returns") == []
-
-
-def _differences(static: Any, live: Any, path: str) -> list[str]:
-    """Return the differences of the schema from source, which may omit a default or a type."""
-    if isinstance(static, list) and isinstance(live, list) and len(static) == len(live):
-        pairs = enumerate(zip(static, live, strict=True))
-        return [one for at, (a, b) in pairs for one in _differences(a, b, f"{path}[{at}]")]
-    if not (isinstance(static, dict) and isinstance(live, dict)):
-        return [] if static == live else [f"{path}: {static!r} is not {live!r}"]
-    if static == {} and not path.endswith((".properties", "args")):
-        return []
-    missing = [key for key in live if key not in static and key != "default"]
-    return [f"{path}.{key} is missing" for key in missing] + [
-        one
-        for key in static
-        for one in _differences(static[key], live.get(key, "nothing"), f"{path}.{key}")
-    ]
 
 
 @dataclass

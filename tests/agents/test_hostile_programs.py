@@ -18,8 +18,9 @@ BOXED = HEAD.replace(
 )
 FIND = """
 [program] = [c.cell_contents for c in add.__closure__ if hasattr(c.cell_contents, 'calls')]
+call, host = program._call, program._host
 """
-"""A program that takes hold of what runs it."""
+"""A program that takes hold of what runs it, private as it is: this is the attack."""
 
 
 @pytest.mark.skipif(which("bwrap") is None, reason="no bubblewrap: apt-get install bubblewrap")
@@ -34,24 +35,24 @@ FIND = """
         ("network", "import socket\nsocket.create_connection(('1.1.1.1', 80), 1)", "Error: "),
         (
             "a forged name",
-            f"{FIND}await program._call('delete', {{}})",
+            f"{FIND}await call('delete', {{}})",
             "There is no tool 'delete'",
         ),
         (
             "itself",
-            f"{FIND}await program._call('run_program', {{'code': '1'}})",
+            f"{FIND}await call('run_program', {{'code': '1'}})",
             "There is no tool 'run_program'",
         ),
         ("no call", f"{FIND}program.calls.append(5)\nawait add(1, 2)", "Error: "),
         (
             "no data",
-            f"{FIND}program._host.send({{'asks': 'x'}})\nimport time\ntime.sleep(9)",
+            f"{FIND}host.send({{'asks': 'x'}})\nimport time\ntime.sleep(9)",
             "Error: ",
         ),
-        ("no message", f"{FIND}program._host.send(5)\nawait add(1, 2)", "Error: "),
+        ("no message", f"{FIND}host.send(5)\nawait add(1, 2)", "Error: "),
         (
             "no link",
-            f"{FIND}program._host.end.close()\nimport time\ntime.sleep(9)",
+            f"{FIND}host.end.close()\nimport time\ntime.sleep(9)",
             "Error: Crashed: the process of the program was ended by SIGKILL",
         ),
         (
@@ -78,7 +79,7 @@ FIND = """
         ("a large error", "raise ValueError('\U0001f600' * 2**20)", "ValueError: \U0001f600"),
         (
             "a large message",
-            f"{FIND}program._host.end.sendall(bytes([0, 0, 0, 9]) + bytes(4) + b'x' * 2**24)",
+            f"{FIND}host.end.sendall(bytes([0, 0, 0, 9]) + bytes(4) + b'x' * 2**24)",
             "Error: Crashed: the process of the program was ended by SIGKILL",
         ),
         ("a long result", "'x' * 10**5", "characters left out"),

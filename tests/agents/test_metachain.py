@@ -6,7 +6,6 @@ import asyncio
 import copy
 import json
 import re
-import socket
 import subprocess
 import sys
 from base64 import b64encode
@@ -36,7 +35,6 @@ from flowengine import (
     MetaChain,
     Response,
     Result,
-    Runner,
 )
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
@@ -423,7 +421,7 @@ def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> N
         ({"max_turns": 0}, "max_turns is 0"),
         ({"max_turns": -1}, "max_turns is -1"),
         ({"context_variables": [1]}, "context_variables is not a dict"),
-        ({"policies": [{"denyy": "x"}]}, "policies[0].denyy: unknown key 'denyy' in a policy"),
+        ({"rules": [{"denyy": "x"}]}, "rules[0].denyy: unknown key 'denyy' in a policy"),
         ({"budget": {"token": 3}}, "budget.token: unknown key 'token' in 'budget'"),
         (
             {"budget": {"token": 3, "cost": 1}},
@@ -525,7 +523,7 @@ def stop() -> str:
     "Stop the process, once."
     if not os.path.exists("stopped"):
         open("stopped", "w").close()
-        os._exit(9)
+        os.kill(os.getpid(), 9)
     return "stopped"
 
 """
@@ -626,48 +624,9 @@ def test_while_a_run_waits_its_response_has_what_has_been_done(
     assert last.termination == "resolved"
 
 
-@pytest.mark.parametrize("as_text", [True, False])
-def test_whether_a_call_is_asked_about_may_depend_on_its_arguments(
-    as_text: bool, bench: Bench, tmp_path: Path
-) -> None:
-    paid = []
-
-    def pay(amount: int) -> str:
-        paid.append(amount)
-        return "paid"
-
-    when = "${{ args.amount > 100 }}"
-    agent = Agent(name="A", functions=[pay], approvals={"pay": when if as_text else {"when": when}})
-    calls = [call("pay", "c", amount=5), call("pay", "d", amount=500)]
-
-    with Engine(tmp_path / "store") as engine, bench.answering({"calls": calls}):
-        [wait] = MetaChain(engine, logger=bench.logger).run(agent, ASK).waits
-
-    assert wait["title"] == "Call pay: amount 500?"
-    assert wait["subject"] == {"amount": 500}
-    assert paid == [5]
-
-
 class City(BaseModel):
     name: str
     people: int = Field(ge=1)
-
-
-@dataclass
-class Town:
-    name: str
-
-
-@pytest.mark.parametrize(
-    ("returns", "text", "result"),
-    [
-        (Town, '{"name": "Oslo"}', Town("Oslo")),
-        (list[int], "[1, 2]", [1, 2]),
-        ({"type": "object", "required": ["n"]}, '{"n": 1}', {"n": 1}),
-    ],
-)
-def test_types_and_schemas_of_answers(returns: Any, text: str, result: Any, bench: Bench) -> None:
-    assert bench.run(Agent(name="A", returns=returns), [{"text": text}]).result == result
 
 
 class Even(BaseModel):
@@ -797,11 +756,6 @@ def test_an_answer_that_is_a_text_needs_no_quotes(
     assert found.result == (text if result is None else result)
 
 
-def test_what_has_no_schema_cannot_be_returned() -> None:
-    with pytest.raises(UsageError, match=r"agent 'A': returns: socket.* has no JSON Schema"):
-        Agent(name="A", returns=socket.socket)
-
-
 # Shows M25
 def test_what_a_tool_says_of_itself_holds(bench: Bench) -> None:
     @tool(timeout=0.2, approval="none", supports_parallel_execution=True)
@@ -916,7 +870,7 @@ def test_the_command_line_goes_on_with_functions_that_have_a_name(
     (tmp_path / "tools.py").write_text(f"{TOOLS}\n{said}")
 
     monkeypatch.chdir(tmp_path)
-    assert subprocess.run([sys.executable, "program.py"], check=False).returncode == 9
+    assert subprocess.run([sys.executable, "program.py"], check=False).returncode == -9
     resumed = command_line.flowengine(
         "--store", "store", "--json", "resume", "the-run", "--on-crash", "retry"
     )
@@ -969,14 +923,6 @@ def test_runs_in_tools_of_runs_are_not_deeper_than_subflows(way: str) -> None:
         assert MetaChain().run(agent, [{"role": "user", "content": "Go."}]).result == "fine"
 
 
-def test_what_a_user_asks_may_be_a_text(bench: Bench) -> None:
-    with bench.answering({"text": "4"}):
-        found = Runner(logger=bench.logger).run(Agent(name="A"), "2 + 2?")
-
-    assert bench.model.requests[0].messages[-1] == {"role": "user", "content": "2 + 2?"}
-    assert found.history[0] == {"role": "user", "content": "2 + 2?"}
-
-
 # Shows M12
 def test_agents_hand_over_to_those_that_they_name_and_back(bench: Bench) -> None:
     billing = Agent(name="Billing desk", description="Knows prices.")
@@ -1000,17 +946,3 @@ def test_agents_hand_over_to_those_that_they_name_and_back(bench: Bench) -> None
     assert (found.agent, found.result) == (triage, "so")
     told = [(one.agent, one.data["to"]) for one in bench.events if one.event == "agent_handoff"]
     assert told == [("Triage", "Billing desk"), ("Billing desk", "Triage")]
-
-
-def test_an_agent_asks_a_person_and_gets_the_answer(bench: Bench, tmp_path: Path) -> None:
-    agent = Agent(name="A", tools=["std.ask"])
-    asked = call("std.ask", question="Which day?")
-    with Engine(tmp_path / "store") as engine, bench.answering({"calls": [asked]}, {"text": "so"}):
-        runner = Runner(engine, logger=bench.logger)
-        [wait] = runner.run(agent, "Book it.", id="a1").waits
-        assert wait["title"] == "Which day?"
-        engine.approvals.decide(wait["id"], "answer", form={"answer": "Friday"}, resume=False)
-        found = runner.resume("a1", agent)
-
-    assert found.result == "so"
-    assert "Friday" in bench.model.requests[1].messages[-1]["content"]

@@ -1,4 +1,4 @@
-"""Agents in Python, started by a step or tool, are bound by the budget and policies around it."""
+"""Agents in Python, started by a step or tool, are bound by the budget and rules around it."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_what_a_step_starts_gets_what_is_left_of_the_budget(tmp_path: Path, way:
 
 
 @pytest.mark.parametrize("way", ["plain", "plain_on_the_loop", "plain_again"])
-def test_a_flow_that_a_step_runs_is_bound_by_the_budget_and_policies_around_it(
+def test_a_flow_that_a_step_runs_is_bound_by_the_budget_and_rules_around_it(
     tmp_path: Path, way: str
 ) -> None:
     case = Case(tmp_path, flow(python(way), "budget: {tool_calls: 4}"), [])
@@ -193,7 +193,7 @@ def test_a_flow_that_a_step_runs_is_bound_by_the_budget_and_policies_around_it(
         [budget] = engine.executions.show(case.id)["budgets"]
     assert budget["tool_calls"] == {"used": 4, "running": 0, "limit": 4}
 
-    case = Case(tmp_path, flow(python(way), "policies: [{deny: '*pay'}]"), [])
+    case = Case(tmp_path, flow(python(way), "rules: [{deny: '*pay'}]"), [])
     assert case.run().outputs == {"how": "Refused"}
     assert case.called == ["pay 1"] * 3
 
@@ -320,7 +320,7 @@ def test_what_a_run_has_used_and_may_have_used_is_counted_after_a_crash(
 def test_what_the_flow_denies_a_run_in_it_may_not_do(
     tmp_path: Path, rules: str, way: str, refused: bool
 ) -> None:
-    head = f"policies: {rules}\ninputs: {{limit: {{type: integer, default: 0}}}}"
+    head = f"rules: {rules}\ninputs: {{limit: {{type: integer, default: 0}}}}"
     case = Case(tmp_path, flow(python(way), head), [delegating_once] * 4)
     assert case.run().outputs == {"how": "resolved"}
 
@@ -335,7 +335,7 @@ def test_the_rules_of_an_agent_hold_for_what_its_tool_starts(tmp_path: Path) -> 
 flowengine: 1
 id: outer
 defaults: {{model: {NAME}}}
-policies: [{{deny: "tools:pay", agent: boss}}]
+rules: [{{deny: "tools:pay", agent: boss}}]
 tools: {{delegate: {{python: "tools:on_a_thread", bind: {{n: 1}}}}}}
 agents: {{boss: {{instructions: Delegate., tools: [delegate]}}}}
 steps: [{{id: work, agent: boss, with: {{prompt: Go.}}}}]
@@ -345,23 +345,23 @@ steps: [{{id: work, agent: boss, with: {{prompt: Go.}}}}]
     assert case.run().status == "succeeded"
 
     assert case.called == []
-    assert "policies[0]" in case.sent(2)[-1]["content"]
+    assert "rules[0]" in case.sent(2)[-1]["content"]
 
 
 def test_where_the_flow_asks_a_run_that_is_kept_waits_and_another_is_refused(
     tmp_path: Path,
 ) -> None:
-    text = flow(python("kept"), "policies: [{ask: 'tools:pay'}]")
+    text = flow(python("kept"), "rules: [{ask: 'tools:pay'}]")
     case = Case(tmp_path, text, [PAY, DONE])
     assert "pay" in case.run().outputs["how"]
     assert case.called == []
     with case.engine_open(), Engine(tmp_path / "inner.db") as inner:
         [wait] = inner.approvals.list().items
-        assert wait["rule"] == "outer: policies[0] (ask: tools:pay)"
+        assert wait["rule"] == "outer: rules[0] (ask: tools:pay)"
         inner.approvals.approve(wait["id"])
     assert case.called == ["pay 1"]
 
-    case = Case(tmp_path, flow(python("on_a_thread"), "policies: [{ask: 'tools:pay'}]"), [PAY])
+    case = Case(tmp_path, flow(python("on_a_thread"), "rules: [{ask: 'tools:pay'}]"), [PAY])
     error = case.run().error
     assert "waits for a decision" in error["message"], error
     assert case.called == ["pay 1"]
@@ -384,7 +384,7 @@ def test_what_an_attempt_started_begins_nothing_more_when_it_is_withdrawn(tmp_pa
     text = f"""
 flowengine: 1
 id: outer
-policies: [{{deny: "other:pay"}}]
+rules: [{{deny: "other:pay"}}]
 steps: [{{id: both, parallel: [{", ".join(both)}]}}]
 """
     case = Case(tmp_path, text, [late, last])

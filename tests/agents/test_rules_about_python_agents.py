@@ -35,9 +35,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def host(rule: str) -> None:
-    path = Path("config/flowengine/policies.yaml")
+    path = Path("config/flowengine/rules.yaml")
     path.parent.mkdir(parents=True)
-    path.write_text(f"policies:\n  - {rule}\n")
+    path.write_text(f"rules:\n  - {rule}\n")
 
 
 def clerk(**approvals: Any) -> Agent:

@@ -175,13 +175,13 @@ def test_what_no_session_can_take(
     assert not engine.executions.list().items
 
 
-def test_budget_policies_and_labels_hold_for_a_run(engine: Engine) -> None:
+def test_budget_rules_and_labels_hold_for_a_run(engine: Engine) -> None:
     script: list[Any] = [{"calls": [call("add", a=1, b=2)]}] * 4
     with using(ScriptedModel(script)):
         denied = Runner(engine).run(
             clerk(),
             "1 + 2?",
-            policies=[{"deny": "add", "agent": "Clerk"}],
+            rules=[{"deny": "add", "agent": "Clerk"}],
             budget={"tool_calls": 1},
             labels={"team": "blue"},
             max_turns=2,

@@ -111,9 +111,9 @@ def test_nothing_is_typed_at_the_prompt_of_the_shell(folder: Path) -> None:
     ],
 )
 def test_rules_about_commands_hold_in_a_shell(rule: str, folder: Path) -> None:
-    path = folder / "config" / "flowengine" / "policies.yaml"
+    path = folder / "config" / "flowengine" / "rules.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(f"policies:\n  - {rule}\n  - {{ask: '*'}}\n")
+    path.write_text(f"rules:\n  - {rule}\n  - {{ask: '*'}}\n")
 
     with Engine("store") as engine:
         response = run(("shell_run", {"command": "touch /src/x"}), engine=engine)
@@ -125,10 +125,10 @@ def test_rules_about_commands_hold_in_a_shell(rule: str, folder: Path) -> None:
 
 
 def test_what_is_typed_is_asked_about_where_commands_are(folder: Path) -> None:
-    path = folder / "config" / "flowengine" / "policies.yaml"
+    path = folder / "config" / "flowengine" / "rules.yaml"
     path.parent.mkdir(parents=True)
     rule = "{allow: std.run_command, when: \"${{ only_runs(args.command, ['cat']) }}\"}"
-    path.write_text(f"policies:\n  - {rule}\n")
+    path.write_text(f"rules:\n  - {rule}\n")
 
     with Engine("store") as engine:
         response = run(

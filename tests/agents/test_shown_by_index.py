@@ -18,10 +18,9 @@ from flowengine.engines.inspection import replayed
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
 from flowengine.journal.sqlite.rows import list_sum
-from tests.agents.flows import HEAD, Case, call, flow
+from tests.agents.flows import Case, call, flow
 
 AGENT = "first: {instructions: You add., tools: [add, boom], retry: {attempts: 2, delay: 1ms}}"
-ASKING = HEAD.replace('"tools:add"}', '"tools:add", approval: ask}')
 SCRIPT: list[Any] = [
     {"calls": [call("add", a=1, b=2), call("boom", why="x" * 300)]},
     {"calls": [call("boom", why="y"), call("fly")]},
@@ -83,87 +82,6 @@ def test_it_is_shown_as_by_a_replay_without_one(
     assert by_address["ask/first#4"]["attempts"] == 1
     assert by_address["ask/first#3"]["attempts"] == 2
     assert "x" * 300 in str(by_address["ask/first.calls[2]/boom"]["output"])
-
-
-LOGGING = """
-from flowengine.sdk import StepContext
-
-def add(a: int, b: int, context: StepContext) -> int:
-    context.log.info("adding %d", a)
-    return a + b
-
-def boom(why: str, context: StepContext) -> str:
-    context.log.error("no")
-    raise ZeroDivisionError("division by zero")
-"""
-
-
-def logs(shown: Any) -> list[tuple[str, str]]:
-    """Return the first line and the status of each attempt that logged."""
-    return [
-        (attempt["log"]["lines"][0]["text"], attempt["status"])
-        for step in shown["steps"]
-        for attempt in step["tries"]
-        if "log" in attempt
-    ]
-
-
-# Shows V51
-def test_logs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tools.py").write_text(LOGGING)
-    case = Case(tmp_path, flow(AGENT), SCRIPT)
-    assert case.run().status == "succeeded"
-    assert len(parts(case)) > 3
-
-    with case.engine_open() as engine:
-        logged = logs(engine.executions.show(case.id, tries=True))
-        monkeypatch.setattr(replayed, "read_index", lambda *_, **__: None)
-        assert logs(engine.executions.show(case.id, tries=True)) == logged
-
-    assert logged.count(("no", "failed")) == 7
-    assert [one for one in logged if one[0] != "no"] == [
-        ("adding 1", "succeeded"),
-        ("adding 3", "succeeded"),
-    ]
-
-
-def test_decisions_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(tmp_path, flow(AGENT, head=ASKING), SCRIPT)
-    result = case.run()
-    while result.status == "waiting":
-        both_ways(case, monkeypatch)
-        with case.engine_open() as engine:
-            result = engine.approvals.approve(result.waits[0]["id"], comment="go").result
-
-    shown = both_ways(case, monkeypatch)
-
-    decided = [one["decision"]["comment"] for one in shown["steps"] if "decision" in one]
-    assert decided == ["go", "go"]
-    assert len(parts(case)) > 3
-
-
-def test_who_goes_back_keeps_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = [*SCRIPT[:-1], {"raise": "ModelError", "retryable": False}, {"text": "10"}]
-    case = Case(tmp_path, flow(AGENT), script)
-    assert case.run().status == "failed"
-    assert parts(case)
-    both_ways(case, monkeypatch)
-
-    with case.engine_open() as engine:
-        assert engine.executions.retry(case.id).status == "succeeded"
-
-    assert both_ways(case, monkeypatch)["steps"][-1]["status"] == "succeeded"
-    assert parts(case)
-
-
-def test_a_fork_has_an_index_of_its_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(tmp_path, flow(AGENT), [*SCRIPT, {"text": "10"}])
-    case.run()
-    with case.engine_open() as engine:
-        case.id = engine.executions.fork(case.id, from_step="ask/first#9").execution
-
-    both_ways(case, monkeypatch)
-    assert parts(case)
 
 
 @pytest.mark.parametrize("what", [{}, [], [[0]], [[2, 99, None]], [[7] * 9]])

@@ -155,7 +155,7 @@ def test_two_who_trim_at_once_trim_once(engine: Engine, monkeypatch: pytest.Monk
     """The second finds the session that the first one has left."""
     talk(engine, "ana", "1", "2", "3")
     sessions = Sessions
-    forked = sessions._forked
+    forked = sessions._forked  # the moment between two steps of `trim`
 
     def second(self: Any, *args: Any, **more: Any) -> Any:
         forked(self, *args, **more)

@@ -37,7 +37,7 @@ from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.secrets import Secrets
 from flowengine.tool_environment import tool
-from tests.agents.models.wire import Answer, Wire, call, replied, streamed, written
+from tests.agents.models.wire import Answer, Wire, call, replied, streamed
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
 
@@ -346,55 +346,6 @@ def test_a_loop_that_is_slow_misses_parts_and_gets_the_whole_response(
 
 def agent(*functions: Any, model: str = "openai/gpt-4o", **more: Any) -> Agent:
     return Agent(name="Adder", model=model, functions=list(functions), **more)
-
-
-@pytest.mark.endurance
-def test_calls_that_arrive_interleaved_are_run_as_they_were_meant(wire: Wire) -> None:
-    ran: list[tuple[int, int]] = []
-
-    def noted(a: int, b: int) -> int:
-        ran.append((a, b))
-        return a + b
-
-    first, second = '{"a": 1, "b": 2}', '{"a": 3, "b": 4}'
-    wire.answer(
-        streamed(
-            {"tool_calls": [call(0, id="x", name="noted"), call(1, id="y", name="noted")]},
-            *(
-                {"tool_calls": [call(1, second[at]), call(0, first[at], name="noted")]}
-                for at in range(len(first))
-            ),
-            finish="tool_calls",
-        ),
-        streamed({"content": "3 and 7"}),
-    )
-
-    parts = streamed_here(agent(noted), ASK)
-
-    assert sorted(ran) == [(1, 2), (3, 4)]
-    calls = [one for one in parts if isinstance(one, CallPart)]
-    for id, arguments in (("x", first), ("y", second)):
-        assert "".join(one.text for one in calls if one.call == id) == arguments
-    answers = [one for one in wire.requests[1].body["messages"] if one["role"] == "tool"]
-    assert [(one["tool_call_id"], one["content"]) for one in answers] == [("x", "3"), ("y", "7")]
-
-
-@pytest.mark.endurance
-# Shows M84
-def test_no_syntax_of_calls_reaches_who_listens_to_a_run(wire: Wire) -> None:
-    def pieces(text: str) -> Answer:
-        return streamed(*({"content": text[at : at + 3]} for at in range(0, len(text), 3)))
-
-    wire.answer(
-        lambda body: pieces(f"Hi \n{written(body, 'add', a=1, b=2)}"),
-        pieces("1 < 2, and it is 3."),
-    )
-
-    parts = streamed_here(agent(add, model="openai/deepseek-r1"), ASK)
-
-    assert text(parts) == "Hi1 < 2, and it is 3."
-    assert "tools" not in wire.requests[0].body
-    assert "3" in wire.requests[1].body["messages"][-1]["content"]
 
 
 TWO = ({"content": "It is "}, {"content": "4, I "})

@@ -23,7 +23,7 @@ POSING = "get_\u0456ssue"
 """One letter of it is Cyrillic."""
 LISTED = [tool("get_issue", HOSTILE), tool(POSING, HOSTILE), tool("close_issue")]
 RULES = """
-policies:
+rules:
   - {allow: "github.get_issue"}
   - {ask: "github.*"}
 """

@@ -1,6 +1,6 @@
 """No file tool and no environment reaches a store, the engine's state or its configuration.
 
-Write access there would mean control of every execution, and of the host policies.
+Write access there would mean control of every execution, and of the rules of the host.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def other_names(folder: Path) -> dict[str, str]:
         "absolute link": "sub/up/flowengine.db",
         "capitals": ".FlowEngine/flowengine.db",
         "beside it": ".flowengine/flowengine.db-wal",
-        "new in it": ".flowengine/policies.yaml",
+        "new in it": ".flowengine/rules.yaml",
         "artifact": ".flowengine/artifacts/ab/cd",
-        "configuration": ".config/flowengine/policies.yaml",
+        "configuration": ".config/flowengine/rules.yaml",
         "state": "state/flowengine/key",
     }
 
@@ -90,7 +90,7 @@ def test_file_tools_do_not_reach_it(project: Path, tool: str) -> None:
         assert "belongs to the engine" in told, (what, told)
 
     assert Path(STORE).stat().st_ino == before
-    assert not Path(".config/flowengine/policies.yaml").exists()
+    assert not Path(".config/flowengine/rules.yaml").exists()
     assert is_whole()
 
 
@@ -152,7 +152,7 @@ outputs:
   s: ${{ json(steps.s.output) }}
   c: ${{ steps.c.output.matches }}
 """
-    Path(".config/flowengine/policies.yaml").write_text("policies: []\n")
+    Path(".config/flowengine/rules.yaml").write_text("rules: []\n")
     result = run(steps, more=outputs)
     assert result.outputs is not None, result
     assert [one for one in result.outputs["g"] if "flowengine" in one] == []
@@ -171,7 +171,7 @@ def in_folder(tool: str, args: str, mode: str = "rw", path: str = ".") -> Execut
     return run(step, more=ENVIRONMENT.format(mode=mode, path=path))
 
 
-@pytest.mark.parametrize("path", [STORE, "link/flowengine.db", ".flowengine/policies.yaml"])
+@pytest.mark.parametrize("path", [STORE, "link/flowengine.db", ".flowengine/rules.yaml"])
 def test_a_folder_that_may_be_written_does_not_reach_it(project: Path, path: str) -> None:
     run("{id: a, output: 1}")
     Path("link").symlink_to(".flowengine")
@@ -203,12 +203,12 @@ def test_a_folder_that_is_the_engines_is_none(project: Path, path: str, mode: st
         Path(folder, "token").write_text(CANARY)
     path = path.replace("~", str(project))
     for told in (
-        message(in_folder("write_file", "path: policies.yaml, text: x", path=path, mode=mode)),
+        message(in_folder("write_file", "path: rules.yaml, text: x", path=path, mode=mode)),
         message(in_folder("read_file", "path: token", path=path, mode=mode)),
     ):
         assert "belongs to the engine" in told or "leads out" in told
         assert CANARY not in told
-    assert not Path(path, "policies.yaml").exists()
+    assert not Path(path, "rules.yaml").exists()
 
 
 def test_nothing_works_inside_the_engines_folders(project: Path) -> None:

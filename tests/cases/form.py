@@ -29,7 +29,7 @@ OWN = ("name", "about", "flow", "fill", "columns", "each", "except", "files", "r
 """Keys of a case that only the runner reads."""
 OF_SCRIPTS = ("time", "calls", "then")
 """Those of a case with a script."""
-OF_OPERATIONS = ("do", "settings", "policies", "env", "engine", "engines", "change")
+OF_OPERATIONS = ("do", "settings", "rules", "env", "engine", "engines", "change")
 """Those of a case with operations."""
 MERGED = ("files", "groups", "except", "fill")
 """Keys of a file to whose value that of a case is added. It takes the place of others."""

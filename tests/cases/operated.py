@@ -148,7 +148,7 @@ class Operated:
         config = Path("config/flowengine")
         config.mkdir(parents=True, exist_ok=True)
         self._env(self._told.get("env", {}))
-        for name in ("settings", "policies"):
+        for name in ("settings", "rules"):
             if name in self._told:
                 (config / f"{name}.yaml").write_text(text_of(self._told[name]))
         self._write(self._told["files"])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine import Engine
 from flowengine.sdk.extras import install_command
 from tests.cli.conftest import CommandLine
 
@@ -72,32 +70,3 @@ def test_a_missing_package_for_models_is_known_before_the_run(
     assert "litellm" not in script.err
     assert (needs in doctor) == (not installed)
     assert ("models of providers can be called" in doctor) == installed
-
-
-@pytest.mark.parametrize(
-    ("package", "words", "hint"),
-    [
-        ("temporalio", "list --store temporal://127.0.0.1:1/default", "temporal"),
-        ("temporalio", "worker --store temporal://127.0.0.1:1/default", "temporal"),
-        ("uvicorn", "serve", "serve"),
-        ("uvicorn", "worker --http 0", "serve"),
-        ("uvicorn", "worker --help", None),
-    ],
-)
-def test_a_command_names_the_extra_that_it_needs(
-    tmp_path: Path, package: str, words: str, hint: str | None
-) -> None:
-    program = (
-        "import sys; sys.modules[sys.argv[1]] = None; from flowengine.cli.program import main; "
-        "sys.exit(main(sys.argv[2:]))"
-    )
-    with Engine(tmp_path / ".flowengine"):
-        pass
-    args = [sys.executable, "-c", program, package, *words.split()]
-    done = subprocess.run(
-        args, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )
-
-    told = f"needs the package {package}"
-    assert (told in done.stderr, f"[{hint}]" in done.stderr) == (hint is not None,) * 2
-    assert done.returncode == (0 if hint is None else 2)

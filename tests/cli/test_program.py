@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shlex
 import subprocess
 import sys
 from argparse import Namespace, _SubParsersAction
-from copy import copy
 from pathlib import Path
-from typing import Any
-from typing import NamedTuple as TypingNamedTuple
 
 import pytest
 
 from flowengine.cli.parsing.command_table import COMMANDS, load, parser_of
 from flowengine.cli.reference import MARK, reference
 from flowengine.cli.tab_completion import choices, steps, whole_parser
-from flowengine.util.named_tuples import NamedTuple as OwnNamedTuple
 from tests.cli.conftest import CommandLine
 from tests.command_line import PROGRAM
 from tests.rows import each_row
@@ -160,6 +155,7 @@ def test_the_parts_of_a_decision_and_the_steps_of_an_execution_complete(
     approvals = next(
         one for one in whole_parser()._actions if isinstance(one, _SubParsersAction)
     ).choices["approvals"]
+    # A parser does not list its arguments.
     decide = next(one for one in approvals._actions if isinstance(one, _SubParsersAction)).choices[
         "decide"
     ]
@@ -192,43 +188,3 @@ def test_a_run_loads_no_heavy_package(hello: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr
-
-
-def test_named_tuples_behave_as_those_of_typing() -> None:
-    class Own(OwnNamedTuple):
-        """Text."""
-
-        first: int
-        second: str = "two"
-
-        def both(self) -> str:
-            return f"{self.first} {self.second}"
-
-    class Typing(TypingNamedTuple):
-        """Text."""
-
-        first: int
-        second: str = "two"
-
-        def both(self) -> str:
-            return f"{self.first} {self.second}"
-
-    def seen(made: Any) -> list[object]:
-        one = made(first=1)
-        match one:
-            case made(first, second):
-                parts = (first, second)
-        refusals = []
-        for call in (made, lambda: made(1, third=3), lambda: one._replace(third=3)):
-            with pytest.raises((TypeError, ValueError)) as refused:
-                call()
-            refusals.append(type(refused.value))
-        return [
-            *(one == (1, "two"), one.both(), parts, one._replace(second="2"), one._asdict()),
-            *(made._make([3, "4"]), made._fields, made._field_defaults, made.__doc__),
-            *((part.name, part.default) for part in inspect.signature(made).parameters.values()),
-            *(repr(one).partition("(")[2], copy(one)),
-            *(hasattr(one, "__dict__"), one.__getnewargs__(), refusals),
-        ]
-
-    assert seen(Own) == seen(Typing)

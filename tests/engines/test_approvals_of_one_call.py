@@ -10,7 +10,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.sdk.tool_calls import ApprovalResponse, ToolCall
-from flowengine.tool_environment.observers import CallbackAuthority
+from flowengine.tool_environment import CallbackAuthority
 
 FLOW = """
 flowengine: 1
@@ -73,7 +73,7 @@ def test_without_a_terminal_a_call_waits(approval: str) -> None:
     """No setting, rule or missing terminal approves a tool that requires a human decision."""
     Path("config/flowengine").mkdir(parents=True)
     tool = "send" if approval == "required" else "other"
-    Path("config/flowengine/policies.yaml").write_text(f"policies: [{{allow: {tool}}}]\n")
+    Path("config/flowengine/rules.yaml").write_text(f"rules: [{{allow: {tool}}}]\n")
     command = [sys.executable, "-m", "flowengine", "--store", "store", "run", write(approval)]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False

@@ -18,7 +18,7 @@ SMALL = "{allow: add, when: \"${{ calls.total('a') <= 100 }}\"}"
 def head(rules: str = "", limits: str = "", approval: str = "none") -> str:
     said = f'{{python: "tools:add", approval: {approval}{limits}}}'
     tools = HEAD.replace('add: {python: "tools:add"}', f"add: {said}\n  more: {said}")
-    return f"{tools.strip()}\npolicies: [{rules}]\n"
+    return f"{tools.strip()}\nrules: [{rules}]\n"
 
 
 def adding(folder: Path, text: str, *amounts: int, tool: str = "add") -> Case:
@@ -28,9 +28,9 @@ def adding(folder: Path, text: str, *amounts: int, tool: str = "add") -> Case:
 
 def host(folder: Path, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    path = folder / "config" / "flowengine" / "policies.yaml"
+    path = folder / "config" / "flowengine" / "rules.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(f"policies:\n  - {rule}\n")
+    path.write_text(f"rules:\n  - {rule}\n")
 
 
 @pytest.mark.parametrize("whose", ["flow", "host"])

@@ -36,28 +36,6 @@ def undisturbed(tmp_path: Path, name: str) -> tuple[LoadedFlow, world.Outcome, s
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(BLOCKS))
-@pytest.mark.parametrize("fault", ["die before", "die after"])
-@pytest.mark.parametrize("name", flows.ALL)
-# Shows F30
-def test_crash_at_every_write_ends_as_if_undisturbed(
-    name: str, fault: Fault, block: int, tmp_path: Path
-) -> None:
-    _, calm, done, writes = undisturbed(tmp_path, name)
-    for write in range(block, writes, BLOCKS):
-        file = world.make(tmp_path / f"at{write}", flows.ALL[name])
-        store = FaultyStore(faults={write: fault})
-        flow = load(file)
-        try:
-            finish(store, file, flow)
-        except ProcessDied:
-            store.restart(power_cut=write % 2 == 0)
-        store.faults.clear()
-        assert finish(store, file, flow) == calm, write
-        assert world.check_effects(file.parent) == done, write
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("name", ["chain", "items", "waits"])
 @pytest.mark.parametrize("fault", ["full", "locked"])
 # Shows F33

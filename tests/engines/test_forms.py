@@ -91,7 +91,7 @@ def test_rules_see_the_name_that_the_tool_has_in_its_own_file() -> None:
             assert engine.run(write("flows", "it", tool=tool), id=tool).status == "waiting"
     config = Path("config/flowengine")
     config.mkdir(parents=True)
-    (config / "policies.yaml").write_text("policies: [{deny: dangerous}]\n")
+    (config / "rules.yaml").write_text("rules: [{deny: dangerous}]\n")
     with Engine("store") as engine:
         harmless, dangerous = (
             engine.signal("s", execution=id).result for id in ("harmless", "dangerous")

@@ -111,9 +111,9 @@ def test_a_grant_for_a_sandbox_answers_for_no_other_place(
     approval = "approval: ask" if asks == "tool" else "effect: once"
     Path("flow.yaml").write_text(PLACES.replace("PLACE", place).replace("APPROVAL", approval))
     if asks == "host":
-        host = Path("config/flowengine/policies.yaml")
+        host = Path("config/flowengine/rules.yaml")
         host.parent.mkdir(parents=True)
-        host.write_text("policies: [{ask: say}]\n")
+        host.write_text("rules: [{ask: say}]\n")
     with Engine("store") as engine:
         result = approve(engine, engine.run("flow.yaml"), scope=scope, args={"text": "**"})
         assert [wait["address"] for wait in result.waits] == ["elsewhere"]

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.kernel.notation.traces import trace_of
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.processes import marked
-from flowengine.telemetry.trace_ids import trace_of
 from flowengine_envs.sandboxes.processes import has
 from tests.received import RECEIVED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import partial
 
 from flowengine.engines.attempts.failures import TAIL
@@ -46,11 +47,13 @@ def test_a_secret_in_pieces_is_masked_wherever_it_is_cut() -> None:
 
 
 def test_memory_is_bounded() -> None:
+    tracemalloc.start()
     printed = Printed(masked, lambda stream, text: None)
 
-    for _ in range(100):
+    for _ in range(1000):
         printed.take("stdout", "z" * 10_000)
 
-    assert max(map(len, printed._ends.values())) <= 3 * KEPT
-    assert max(map(len, printed._lines.values())) <= LONGEST + 10_000
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 4 * (KEPT + LONGEST + 10_000)
     assert len(printed.evidence()["stdout"]) <= TAIL + 2

@@ -12,6 +12,7 @@ import pytest
 from flowengine.engines.attempts.outcome import succeeded
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import LinkedFlows, read, walk
+from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.running.recovery import recover
 from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
@@ -114,7 +115,7 @@ def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
     with Engine(store) as engine:
         journal = read(engine.store, "it")
         hash = engine.store.execution("it").hash
-        *_, last = walk(LinkedFlows(engine.store), hash, journal)
+        *_, last = walk(LinkedFlows(engine.store, LANGUAGE), hash, journal)
         assert pack(last.state["outputs"]) == pack(engine.executions.show("it")["outputs"])
         assert len(last.state["outputs"]["notes"]) == 2  # type: ignore[index]
         assert engine.executions.fork("it", from_step="ask").waits[0]["title"] == "Pay 5?"
@@ -149,7 +150,9 @@ def test_a_reducer_that_failed_fails_again(store: Path, tmp_path: Path, write: W
         write("def book(old, new): return 1\nnote = book\n")
         forget_modules()
         journal = read(engine.store, "it")
-        *_, last = walk(LinkedFlows(engine.store), engine.store.execution("it").hash, journal)
+        *_, last = walk(
+            LinkedFlows(engine.store, LANGUAGE), engine.store.execution("it").hash, journal
+        )
         assert last.state["error"] == result.error
 
 

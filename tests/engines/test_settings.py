@@ -12,7 +12,8 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import UsageError
-from flowengine.settings import current_user, load_settings
+from flowengine.settings import current_user
+from flowengine.settings_files import load_settings
 
 
 @pytest.fixture

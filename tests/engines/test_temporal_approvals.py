@@ -1,7 +1,7 @@
 # Shows D1
 """Rules of a host, grants and approvals of calls in Temporal, the same as with a store in a folder.
 
-The worker has policies, and no object store.
+The worker has rules, and no object store.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def folder(
 
 
 def rules(config: Path, *given: str) -> Path:
-    """Write the policies of the host."""
-    path = config / "flowengine" / "policies.yaml"
+    """Write the rules of the host."""
+    path = config / "flowengine" / "rules.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(["policies:\n", *(f"  - {rule}\n" for rule in given)]))
+    path.write_text("".join(["rules:\n", *(f"  - {rule}\n" for rule in given)]))
     if not given:
         path.unlink()
     return path
@@ -97,7 +97,7 @@ outputs: {c: "${{ steps.c.output }}"}
 """
 
 
-def test_the_policies_of_the_workers_host_hold(store: str, config: Path) -> None:
+def test_the_rules_of_the_workers_host_hold(store: str, config: Path) -> None:
     """They ask, allow and deny, and a changed rule takes effect at the next call."""
     flow, told = write(RULED, "ruled"), []
     for place in (store, "store"):

@@ -301,13 +301,13 @@ class Ending:
         kind = EventType.Value(f"EVENT_TYPE_ACTIVITY_TASK_{last}")
         about = history[self.scheduled - 1 :]
         last_id = next(one.event_id for one in about if one.event_type == kind)
-        self._events = deepcopy(history[:last_id])
+        self.events = deepcopy(history[:last_id])
         self.activities: list[tuple[str, bool]] = []
         """Type of each activity, and whether it is to stop the attempt."""
 
     def add(self, kind: str, *, before: int = 0, **attributes: Any) -> None:
         """Add an event before the last ones."""
-        event = HistoryEvent(event_time=self._events[-1].event_time)
+        event = HistoryEvent(event_time=self.events[-1].event_time)
         event.event_time.seconds += 3600  # when the timer is due
         event.event_type = EventType.ValueType(EventType.Value(f"EVENT_TYPE_{kind}"))
         part = getattr(event, f"{kind.lower()}_event_attributes")
@@ -317,20 +317,20 @@ class Ending:
                 getattr(part, name).CopyFrom(value)
             else:
                 setattr(part, name, value)
-        self._events.insert(len(self._events) - before, event)
-        for number, one in enumerate(self._events, 1):
+        self.events.insert(len(self.events) - before, event)
+        for number, one in enumerate(self.events, 1):
             one.event_id = number
 
     def fire_timer(self, *, before: int = 0) -> None:
         """Let the timer of the step fire."""
-        [timer] = [one for one in self._events if one.HasField("timer_started_event_attributes")]
+        [timer] = [one for one in self.events if one.HasField("timer_started_event_attributes")]
         id = timer.timer_started_event_attributes.timer_id
         self.add("TIMER_FIRED", before=before, timer_id=id, started_event_id=timer.event_id)
 
     def take(self) -> None:
         """Let a worker take the task with the added events."""
         self.add("WORKFLOW_TASK_SCHEDULED")
-        self.add("WORKFLOW_TASK_STARTED", scheduled_event_id=len(self._events))
+        self.add("WORKFLOW_TASK_STARTED", scheduled_event_id=len(self.events))
 
     def time_out(self, kind: str, *beat: Any) -> None:
         """Let the activity time out."""
@@ -344,6 +344,7 @@ class Ending:
 
     def driver(self) -> WorkflowDriver:
         """Return the execution as its workflow leaves it."""
+        # What a workflow asks the server for, and no server plays these histories.
         begin, self.activities = WorkflowDriver._begun_activity, []
 
         def begun(
@@ -354,7 +355,7 @@ class Ending:
 
         with patches_everywhere() as patch:
             patch.setattr(WorkflowDriver, "_begun_activity", begun)
-            return _replayed(WorkflowHistory("watched", self._events), converter(None))
+            return _replayed(WorkflowHistory("watched", self.events), converter(None))
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -383,7 +384,7 @@ def test_an_outcome_that_the_watches_of_two_runs_bring_is_recorded_once(
         for one in ([unit, 1, result], result)
     )
     ending.add("ACTIVITY_TASK_STARTED", scheduled_event_id=ending.scheduled)
-    started = len(ending._events)
+    started = len(ending.events)
     by: dict[str, Any] = {"scheduled_event_id": ending.scheduled, "started_event_id": started}
     ending.add("ACTIVITY_TASK_COMPLETED", result=brought, **by)
     ending.add("WORKFLOW_EXECUTION_SIGNALED", signal_name="late", input=late)
@@ -401,7 +402,7 @@ def test_an_attempt_that_is_stopped_before_its_watch_has_arrived_is_still_ended(
     assert ending.driver().may_continue
     ending.fire_timer()
     ending.take()
-    task = len(ending._events)
+    task = len(ending.events)
     ending.add("WORKFLOW_TASK_COMPLETED", scheduled_event_id=task - 1, started_event_id=task)
     done: dict[str, Any] = {"workflow_task_completed_event_id": task + 1}
     for shown in ("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "WORKFLOW_PROPERTIES_MODIFIED"):

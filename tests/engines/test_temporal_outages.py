@@ -141,6 +141,7 @@ def test_an_attempt_that_cannot_begin_yet_begins_later(
     if fault == "input":
         monkeypatch.setattr(Codec, "decode", undecoded_at_first(error))
     else:
+        # Neither a store nor a server can be made to fail for this read alone.
         monkeypatch.setattr(Attempts, "_flow", fails_at_first(error, Attempts._flow))
 
     result = engine.run(write(USE), LARGE, id=fault)
@@ -191,7 +192,7 @@ def test_what_is_to_begin_again_can_be_cancelled(
 def test_an_error_of_the_engine_during_an_attempt_counts_as_an_interruption(
     effect: str, attempts_made: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fault = fails_at_first(TypeError("wrong"), Attempts._outcome)
+    fault = fails_at_first(TypeError("wrong"), Attempts._outcome)  # no known fault remains there
     monkeypatch.setattr(Attempts, "_outcome", fault)
 
     result = engine.run(write(USE, effect), LARGE, id=effect)

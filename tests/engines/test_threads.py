@@ -62,22 +62,6 @@ def run_on_loop(engine: Engine, file: Path) -> ExecutionResult:
 
 
 @pytest.mark.parametrize("drive", [run, run_on_loop])
-def test_cancelling_from_another_thread_ends_the_run(
-    tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], ExecutionResult]
-) -> None:
-    file = world.make(tmp_path, SLOW)
-    with Engine(tmp_path / "store") as engine:
-        running = threads.submit(drive, engine, file)
-        at_work(engine, file)
-        asked = engine.executions.cancel("it", reason="enough")
-        ended = running.result(60)
-        assert asked.status in ("running", "cancelled")  # it may have ended meanwhile
-        assert ended.status == "cancelled"
-        assert engine.executions.result("it").status == "cancelled"
-    assert world.effects(tmp_path) == []
-
-
-@pytest.mark.parametrize("drive", [run, run_on_loop])
 def test_cancelling_from_another_thread_ends_a_run_that_stays(
     tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], ExecutionResult]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.sdk.tool_calls import ToolCall
-from flowengine.tool_environment.observers import CallbackAuthority
+from flowengine.tool_environment import CallbackAuthority
 
 FLOW = """
 flowengine: 1

@@ -68,7 +68,7 @@ def until(holds: Callable[[], object], *, pause: float = 0.01, bound: float = 30
 
 def host_of(engine: Engine) -> Any:
     """Return what an engine drives executions with: their states, leases, flows and clock."""
-    return engine._host
+    return engine._host  # what other processes hold and know is shown by no method of an engine
 
 
 def cut_off(engine: Engine, id: str) -> None:
@@ -76,7 +76,7 @@ def cut_off(engine: Engine, id: str) -> None:
 
     An engine in this process would end the step before it closes.
     """
-    found = engine._driving.loaded(id)
+    found = engine._driving.loaded(id)  # driven without running a step
     found.apply_queue()
     host = host_of(engine)
     assert host.journals.commit([found.take(release=True)]) == [None]

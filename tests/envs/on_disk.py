@@ -18,6 +18,7 @@ import pytest
 @pytest.fixture(scope="session")
 def tmp_path_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.TempPathFactory]:
     on_disk = copy.copy(tmp_path_factory)
+    # pytest takes the base folder from an option, which is that of the whole run.
     on_disk._basetemp = Path(tempfile.mkdtemp(prefix="flowengine-tests-", dir="/tmp"))
     yield on_disk
     shutil.rmtree(on_disk._basetemp, ignore_errors=True)

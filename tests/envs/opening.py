@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.environments import (
+    VARIABLE,
     ProcessIdentity,
     Provider,
     Request,
@@ -19,6 +21,7 @@ from flowengine.sdk.environments import (
     background,
 )
 from flowengine.sdk.models import ResourceLimits
+from flowengine.sdk.processes import marked
 from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine_envs.kinds.workspace import InWorkspace
 from flowengine_envs.sandboxes.docker.daemon import connect
@@ -117,6 +120,17 @@ def processes_of(resource: Any) -> list[int]:
     if "container" not in facts:
         return list(facts["pids"])
     return [connect().api.inspect_container(facts["container"])["State"]["Pid"]]
+
+
+def channel_of(resource: Any) -> Any:
+    """Return the connection to a supervisor, whose bytes and key no resource gives out."""
+    return resource._channel
+
+
+def managed_processes(manager: EnvironmentManager) -> list[int]:
+    """Return the processes that run for a manager's environments."""
+    name = manager._around.registry.name  # marks name the registry, and tests run beside others
+    return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
 
 
 def release(provider: Provider[Any], resource: Any) -> None:

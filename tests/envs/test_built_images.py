@@ -49,7 +49,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     (folder / "data.txt").write_text(uuid.uuid4().hex)
     write(folder, "COPY data.txt /opt/data.txt")
-    built: set[str] = set()  # other tests build at the same time
+    built: set[str] = set()  # other tests build at the same time, so the daemon cannot tell
     real = building._build
 
     async def noted(spec: Spec, build: Any, tag: str, *rest: Any, **more: Any) -> None:
@@ -195,7 +195,7 @@ def test_it_is_built_once_and_again_when_something_changes(context: Path) -> Non
 
 def test_two_at_once_build_it_once(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds: list[str] = []
-    real = building._build
+    real = building._build  # what builds: a second build of the same image leaves no trace
 
     async def counted(*args: Any, **more: Any) -> None:
         builds.append("one")

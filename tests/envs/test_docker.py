@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -13,14 +12,11 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import (
     EnvironmentLost,
     EnvironmentStartFailed,
@@ -33,7 +29,6 @@ from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.sandboxes.docker import image
-from flowengine_envs.sandboxes.docker.building import Container
 from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.mounts import check, host
@@ -43,7 +38,6 @@ from tests.envs.images import image_of
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import open_resource, opened, processes_of, release, request_for
 from tests.envs.users import as_ordinary_user
-from tests.rows import each_row
 
 LIMITS = {"time": 60, "memory": "256MiB", "processes": 64, "cpus": 0.5, "disk": "8MiB"}
 
@@ -122,13 +116,6 @@ def test_labels_say_whose_it_is(bash: Bash) -> None:
     assert labels["flowengine.owner_id"] == "e1"
     assert labels["flowengine.pid"] == str(os.getpid())
     assert bash.image == inspected(bash)["Image"]
-
-
-def test_a_fork_bomb_is_an_error_result(bash: Bash) -> None:
-    result = bash.run("bomb() { bomb | bomb & }; bomb; sleep 0.2; cat /nowhere", timeout=5)
-
-    assert result.exit_code != 0
-    assert bash.run("echo still here").stdout == "still here\n"
 
 
 def test_scratch_space_and_files_are_limited(bash: Bash) -> None:
@@ -411,37 +398,6 @@ def test_a_name_that_somebody_else_has_is_not_taken_over(tmp_path: Path) -> None
         api.remove_container(foreign["Id"], force=True)
 
 
-@each_row(
-    "wrong",
-    [
-        {"imagee": "x"},
-        {"pull_policy": "sometimes"},
-        {"container_name": "a b"},
-        {"network": "wide"},
-        {"workdir": "/etc"},
-        {"workdir": "/a/../etc"},
-        {"workdir": "relative"},
-    ],
-)
-def test_a_wrong_configuration_names_its_field(wrong: dict[str, str]) -> None:
-    [field] = wrong
-    with pytest.raises(ValidationError, match=field):
-        Container(**wrong)  # type: ignore[arg-type]
-
-
-# Shows S12
-def test_gpus_platform_and_network_are_asked_for_only_when_said(tmp_path: Path) -> None:
-    asked = {"gpus": "all", "network": "host"}
-    plain = Docker(request_for(Python(), Docker, tmp_path))._rights()
-    rich = Docker(request_for(Python(), Docker, tmp_path, config=asked))._rights()
-
-    assert plain["device_requests"] is None
-    assert plain["network_mode"] == "none"
-    assert rich["device_requests"][0]["Capabilities"] == [["gpu"]]
-    assert rich["device_requests"][0]["Count"] == -1
-    assert rich["network_mode"] == "host"
-
-
 # Shows S12
 def test_gpus_without_their_runtime_are_told(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentStartFailed, match="no GPU runtime"):
@@ -511,30 +467,6 @@ def test_nothing_is_left_however_the_engine_ends(end: signal.Signals, tmp_path: 
         engine.send_signal(end)
         engine.wait()
         until(lambda: not containers(environment=id), 60)
-
-
-@pytest.mark.parametrize("way", ["closed", "raised", "cancelled"])
-# Shows S6
-def test_nothing_is_left_whichever_way_a_block_is_left(way: str, tmp_path: Path) -> None:
-    spec = {"kind": "bash", "provider": "docker", "scope": "session", "owner_id": "s"}
-    ids = []
-
-    async def use(manager: EnvironmentManager) -> None:
-        async with manager.use(spec) as bash:
-            ids.append(bash.sandbox.request.id)
-            assert containers(environment=ids[0])
-            if way == "raised":
-                raise ZeroDivisionError
-            if way == "cancelled":
-                call = asyncio.ensure_future(bash.async_run("sleep 1000", timeout=1000))
-                await asyncio.sleep(0)
-                asyncio.current_task().cancel()  # type: ignore[union-attr]
-                await call
-
-    with EnvironmentManager(tmp_path / "data") as manager:
-        with suppress(ZeroDivisionError, asyncio.CancelledError):
-            asyncio.run(use(manager))
-        until(lambda: not containers(environment=ids[0]), 60)
 
 
 # Shows E87, S7

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import (
     EnvironmentLost,
     EnvironmentUnavailable,
-    ImageUnavailable,
     NotAFile,
     PathEscape,
     ValidationError,
@@ -120,13 +118,6 @@ def test_another_image_for_one_command(docker: Containers) -> None:
         client.images.remove(name)
 
 
-# Shows E63
-def test_an_image_that_must_not_be_fetched(tmp_path: Path) -> None:
-    config = {"image": "example.invalid/absent:1", "pull_policy": "never"}
-    with pytest.raises(ImageUnavailable, match="pull_policy is never"):
-        open_resource(DockerProvider(), Docker, tmp_path, config=config)
-
-
 def test_a_timeout_ends_the_container(docker: Containers) -> None:
     seconds = enough(lambda: docker.run(["true"]), least=3)
     result = docker.run(["sh", "-c", "echo begun; sleep 1000"], timeout=seconds)
@@ -143,11 +134,7 @@ def test_cancelling_ends_the_container(docker: Containers) -> None:
         import asyncio
 
         task = asyncio.ensure_future(
-            docker._call(
-                lambda: docker._run(
-                    ["sh", "-c", "echo; sleep 1000"], on_output=lambda *_: heard.set()
-                )
-            )
+            docker.async_run(["sh", "-c", "echo; sleep 1000"], on_output=lambda *_: heard.set())
         )
         await asyncio.to_thread(heard.wait, 60)
         task.cancel()
@@ -201,24 +188,6 @@ def test_much_output_is_cut_and_kept_in_a_file(docker: Containers) -> None:
     assert docker.get(result.stdout_file) == b"begin\n" + bytes(size) + b"end\n"
 
 
-def test_many_at_once_share_the_workspace(docker: Containers) -> None:
-    results: dict[int, str] = {}
-
-    def work(number: int) -> None:
-        done = docker.run(["sh", "-c", f"echo {number} > n{number}; cat n{number}"])
-        results[number] = done.stdout
-
-    threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-    assert results == {number: f"{number}\n" for number in range(4)}
-    owner = (docker.workspace / "n0").stat()
-    assert (owner.st_uid, owner.st_gid) == (os.getuid(), os.getgid())
-
-
 def test_a_killed_container_is_told(docker: Containers) -> None:
     def heard(*_: str) -> None:
         [box] = of(docker)
@@ -256,40 +225,3 @@ def test_a_manager_gives_it_and_takes_it_away(tmp_path: Path) -> None:
         handle = manager.ensure({**spec, "config": {"workdir": "/data"}})
         assert handle.resource.run(["pwd"]).stdout == "/data\n"
         manager.release(handle)
-
-
-@pytest.mark.endurance
-# Shows E86, S7
-def test_the_engine_is_killed_and_the_next_start_sweeps(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys\n"
-        "from flowengine.execution_environment import EnvironmentManager\n"
-        "manager = EnvironmentManager(sys.argv[1])\n"
-        "spec = {'kind': 'docker', 'scope': 'session', 'owner_id': 's'}\n"
-        "docker = manager.ensure(spec).resource\n"
-        "print(docker.request.id, flush=True)\n"
-        "docker.run(['sh', '-c', 'echo; sleep 1000'], timeout=1000,\n"
-        "           on_output=lambda *_: print('runs', flush=True))\n"
-    )
-    argv = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as engine:
-        assert engine.stdout is not None
-        id = engine.stdout.readline().strip()
-        assert engine.stdout.readline() == "runs\n"
-        engine.kill()
-
-    def left() -> list[Any]:
-        label = f"flowengine.environment={id}"
-        found: list[Any] = connect().api.containers(all=True, filters={"label": [label]})
-        return found
-
-    assert left()
-    with EnvironmentManager(tmp_path) as manager:
-        found = manager.reap()
-    assert id in {each.get("id") for each in found}
-    deadline = time.monotonic() + 60
-    while left():
-        assert time.monotonic() < deadline

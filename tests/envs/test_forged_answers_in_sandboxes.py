@@ -21,6 +21,7 @@ from flowengine_envs.sandboxes.host import HostSandbox
 from tests.envs.opening import opened
 from tests.sliced_examples import sliced
 
+# What hostile code finds in its interpreter, however private.
 FORGE = """
 import sys, json, struct, time
 frame = sys._getframe()

@@ -14,7 +14,6 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
-from flowengine_envs.sandboxes import namespace
 from tests.alive import alive
 from tests.envs.containers import skip_without_docker
 from tests.execution_environment.toy import until
@@ -43,18 +42,6 @@ def test_a_healthy_sandbox_is_reused_and_a_lost_one_replaced(manager: Environmen
     assert renewed.generation == 2
     assert renewed.resource.run("'x' in globals()").value is False
     assert renewed.resource.get("kept.txt") == b"here"
-
-
-# Shows E100b, S46
-def test_without_bubblewrap_nothing_weaker_is_taken(
-    manager: EnvironmentManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(namespace, "_bwrap", lambda: None)
-
-    for kind in ("python", "bash", "node"):
-        with pytest.raises(EnvironmentUnavailable, match=r"provider: docker.*provider: host"):
-            manager.ensure({"kind": kind, "scope": "session", "owner_id": "s"})
-    assert not list((tmp_path / "data").rglob(".flowengine"))
 
 
 @pytest.mark.parametrize(

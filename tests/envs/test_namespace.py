@@ -17,17 +17,14 @@ from typing import Any
 import pytest
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
-from flowengine.sdk.environments import background
 from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.node import NodeProvider
 from flowengine_envs.kinds.python import Python
-from flowengine_envs.sandboxes import cgroups, namespace, processes, syscalls
+from flowengine_envs.sandboxes import namespace, processes, syscalls
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
-from tests.alive import alive
 from tests.envs.opening import open_resource, opened
 from tests.envs.users import as_ordinary_user
-from tests.execution_environment.toy import until
 
 if not processes.has("bwrap"):
     pytest.skip("no bubblewrap: apt-get install bubblewrap", allow_module_level=True)
@@ -175,28 +172,6 @@ def test_scratch_space_is_limited(tmp_path: Path) -> None:
         assert bash.run("echo ok").stdout == "ok\n"
 
 
-needs_groups = pytest.mark.skipif(
-    cgroups.tree() is None and os.getuid() == 0, reason="this machine lets root make no groups"
-)
-
-
-@needs_groups
-def test_memory_is_limited_and_the_cause_told(tmp_path: Path) -> None:
-    with opened(Python(), Namespace, tmp_path, limits={"memory": "256MiB"}) as python:
-        result = python.run("x = b'x' * (1 << 30)")
-        assert result.error is not None
-        assert "out of memory: limits.memory is 256 MiB" in str(result.error)
-        assert python.run("1 + 1").value == 2
-
-
-@needs_groups
-def test_a_fork_bomb_ends_with_its_call(tmp_path: Path) -> None:
-    with opened(BashProvider(), Namespace, tmp_path, limits={"processes": 64}) as bash:
-        bomb = bash.run("bomb() { bomb | bomb & }; bomb; sleep 2; echo survived", timeout=3)
-        assert bomb.duration < 60
-        assert bash.run("echo still; ls -d /proc/[0-9]* | wc -l").stdout.startswith("still\n")
-
-
 @pytest.mark.skipif("cpus" not in Namespace.capabilities().holds, reason="cpus cannot be held here")
 def test_processor_time_is_limited(tmp_path: Path) -> None:
     busy = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\n"
@@ -228,30 +203,6 @@ def test_groups_and_processes_are_gone_afterwards(tmp_path: Path) -> None:
     assert facts["pids"]
     assert not [pid for pid in facts["pids"] if Path(f"/proc/{pid}").exists()]
     assert not [folder for folder in facts.get("groups", ()) if Path(folder).exists()]
-
-
-def test_an_engine_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
-    """The sandbox dies with the thread that opened it, and everything inside with the sandbox."""
-    source, sink = os.pipe()
-    child = os.fork()
-    if child == 0:
-        bash = open_resource(BashProvider(), Namespace, tmp_path)
-        pids = bash.sandbox.request.trace.facts["pids"]
-
-        def heard(*_: str) -> None:
-            groups = bash.sandbox.request.trace.facts.get("groups", [])
-            os.write(sink, " ".join([str(pids[0]), *groups]).encode())
-            os.kill(os.getpid(), 9)
-
-        bash.run("echo 1; sleep 1000", on_output=heard)
-        os._exit(1)
-    os.close(sink)
-    with open(source, "rb") as file:
-        pid, *groups = file.read().decode().split()
-    os.waitpid(child, 0)
-
-    until(lambda: not alive(int(pid)))
-    background().run(cgroups.remove(groups))
 
 
 # Where it is unavailable

@@ -96,7 +96,7 @@ def test_a_child_that_was_being_started_when_its_parent_was_stopped_is_killed(
 ) -> None:
     """A process that is in the middle of `fork` stops, or dies, only after it."""
     os.mkfifo(tmp_path / "gate")
-    send = processes_module._send
+    send = processes_module._send  # signals between which the child comes about
     stops: list[signal.Signals] = []
 
     async def killed() -> None:
@@ -133,6 +133,7 @@ def test_a_killed_program_has_ended_though_nobody_reads_what_it_wrote(
 
         def feed(reader: asyncio.StreamReader, data: bytes) -> None:
             plain(reader, data)
+            # A reader does not tell that it has paused its pipe.
             if not reader._transport.is_reading():  # type: ignore[attr-defined]
                 full.set()
 

@@ -244,10 +244,10 @@ def test_a_program_without_a_network_learns_why(
 ) -> None:
     python = "python3 -c 'import socket; socket.getaddrinfo(\"nowhere.invalid\", 80)'"
     told: dict[str, str] = {}
-    policies: list[dict[str, Any]] = [{}, {"network": ["api.invalid:443"]}]
+    rules: list[dict[str, Any]] = [{}, {"network": ["api.invalid:443"]}]
     if sandbox is HostSandbox:
-        policies = [{"network": "any"}]
-    for policy in policies:
+        rules = [{"network": "any"}]
+    for policy in rules:
         work = tmp_path / f"work{len(told)}"
         work.mkdir()
         with opened(BashProvider(), sandbox, work, policy=policy) as resource:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flowengine_documents.terminal_text import clean
 from flowengine_envs.inside.terminal.command import Transcript, TranscriptFiles
-from flowengine_envs.link.terminal_text import clean, masked
+from flowengine_envs.link.masking import masked
 from tests.rows import each_row
 
 

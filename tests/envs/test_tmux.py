@@ -58,6 +58,6 @@ def test_tmux_is_told_nothing_before_it_has_a_window(tmp_path: Path) -> None:
     assert tmux.told() == b"set-option -w -t term window-size manual\nlist-windows\n"
     tmux.say(b"%begin 1 2 1\n%end 1 2 1\n%begin 1 3 1\none\n%end 1 3 1\n")
     assert (answers, ended) == ([b"one"], [])
-    for fd in (tmux.source, tmux.sink, led._feed, led._reader):
+    for fd in (tmux.source, tmux.sink, led._feed, led._reader):  # it closes them with its tmux only
         close_quietly(fd)
     tmux.loop.close()

@@ -28,13 +28,3 @@ def test_its_own_flow_runs_too_and_all_are_sound(flowengine: Shell) -> None:
     assert flowengine("run", LETTERS / "letters.yaml", *letter).out == (
         "letter: Dear Dana, welcome. Yours, Ana\n"
     )
-
-
-def test_what_is_inside_is_shown_by_its_address(flowengine: Shell) -> None:
-    inputs = ["-i", "guests=[]", "-i", 'silent=["Cem"]']
-    execution = flowengine("--json", "run", LETTERS / "invite.yaml", *inputs).json()["execution"]
-
-    shown = flowengine("--json", "show", execution).json()["steps"]
-
-    addresses = {step["address"] for step in shown}
-    assert {"chase[0]/letter", "chase[0]/again/letter", "chase[0]/again/again/letter"} <= addresses

@@ -109,22 +109,3 @@ def test_a_damaged_file_is_a_question_too_and_not_the_end(flowengine: Shell, inb
 
     [title] = [title for title in flowengine.waits() if "torn" in title]
     assert "It cannot be read" in title
-
-
-def test_a_folder_of_sound_documents_asks_nobody(flowengine: Shell, inbox: Path) -> None:
-    keep_only(inbox, *SOUND)
-
-    done = flowengine("--json", "run", REVIEW, "-i", "folder=inbox", "-i", "report=out.md").json()
-
-    assert done["outputs"]["sound"] == SOUND
-    assert (flowengine.folder / "out.md").read_text().startswith("# Documents in inbox")
-
-
-@pytest.mark.usefixtures("inbox")
-def test_the_threshold_is_the_readers_own(flowengine: Shell) -> None:
-    own = ["-i", "threshold=100000", "-i", "today=2025-01-01"]
-    flowengine("run", REVIEW, "-i", "folder=inbox", *own, code=4)
-
-    names = sorted(title.split(": ")[0] for title in flowengine.waits())
-
-    assert names == ["invoice_nordlicht.pdf", "invoice_scan.pdf", "travel_quote.html"]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.examples.conftest import EXAMPLES, Shell
 
 HERE = EXAMPLES / "triage"
@@ -21,18 +19,6 @@ def test_it_hands_over_looks_up_and_asks_before_it_pays(flowengine: Shell) -> No
     paid = flowengine("show", wait["execution"], "--step", wait["address"])
     assert "60.00 EUR go back for invoice 4711" in paid.out
     assert "answer/_offer" not in asked.err + done.err
-
-
-def test_another_model_can_be_named(flowengine: Shell, tmp_path: Path) -> None:
-    (tmp_path / "other.yaml").write_text("- text: Ask somebody else.\n")
-
-    done = flowengine(
-        "run", HERE / "triage.yaml", "--workdir", tmp_path, "--model", "scripted/other.yaml"
-    )
-
-    assert done.out == "answer: Ask somebody else.\nby: desk\n"
-    [execution] = flowengine("--json", "list").json()
-    assert execution["labels"] == {"model": "scripted/other.yaml"}
 
 
 # Shows M13

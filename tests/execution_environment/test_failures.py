@@ -409,7 +409,7 @@ def test_a_call_that_runs_ends_before_its_environment_is_given_back(
         call = pool.submit(resource.until, begun, gate)
         assert begun.wait(60)
         released = pool.submit(manager.release_scope, "session", "s")
-        until(lambda: resource._closed)
+        until(lambda: manager.list()[0]["state"] == "releasing")
         assert toy.releases == 0
         background().loop.call_soon_threadsafe(gate.set)
 

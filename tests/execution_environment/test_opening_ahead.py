@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -52,8 +53,12 @@ def test_whoever_needs_it_meanwhile_waits_for_it(manager: EnvironmentManager, to
 def test_who_stops_waiting_for_it_does_not_stop_it(manager: EnvironmentManager, toy: Toy) -> None:
     gate = toy.open = Gate()
     opening = manager.open_ahead(SPEC)
-    waiting = manager._acquire(SPEC, None)
-    assert waiting.cancel()  # type: ignore[union-attr]
+
+    async def stops_waiting() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(manager.async_ensure(SPEC), 0.05)
+
+    asyncio.run(stops_waiting())
     assert not opening.cancel()
     gate.open()
 

@@ -153,4 +153,3 @@ def test_a_closed_resource_says_whose_it_was(manager: EnvironmentManager, toy: T
     with pytest.raises(EnvironmentClosed, match=r"'box'.*01k8exec"):
         handle.resource  # noqa: B018
     assert toy.opens == 1
-    assert os.getpid() == manager._books.pid

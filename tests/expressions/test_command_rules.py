@@ -92,7 +92,7 @@ def test_what_is_split_is_split_as_bash_does(text: str) -> None:
     assert [word.decode() for word in done.stdout.split(b"\0")[:-1]] == words
 
 
-# Rules of policies: `only_runs`
+# Rules of rules: `only_runs`
 
 
 ROW = [
@@ -164,7 +164,7 @@ def test_what_a_rule_allows_is_all_that_a_real_bash_runs(programs: Path, command
 FLOW = """
 flowengine: 1
 id: it
-policies:
+rules:
   - {allow: sh, when: "${{ only_runs(args.command, ['ls', 'git log']) }}"}
 tools:
   sh: {python: "acts:act", approval: ask}

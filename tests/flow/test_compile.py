@@ -20,7 +20,7 @@ from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.addresses import idempotency_key
 from tests.flow import examples
 from tests.rows import each_row
-from tests.simulation.simulator import Fails, Simulator
+from tests.simulation.simulator import Simulator
 
 
 def compiled(body: str, folder: Path | None = None) -> Compiled:
@@ -132,24 +132,6 @@ def test_defaults_that_need_one_another_are_refused() -> None:
     assert found == ["E103 the defaults of 'a' and 'b' depend on each other"]
 
 
-def test_only_what_an_expression_names_is_kept_of_a_step() -> None:
-    flow = compiled(
-        """
-        steps:
-          - {id: a, output: 1}
-          - {id: b, output: 2}
-          - {id: c, output: "${{ steps.a.output }}"}
-        outputs: {status: "${{ steps.b.status }}"}
-        """
-    )
-
-    assert {name: step.get("named") for name, step in steps(flow).items()} == {
-        "a": ["output"],
-        "b": ["status"],
-        "c": None,
-    }
-
-
 # Calls
 
 
@@ -159,32 +141,6 @@ def shop(tmp_path: Path) -> Path:
         "def pay(amount: float, account: str, key: str = '') -> dict[str, int]:\n    '''Pay.'''\n"
     )
     return tmp_path
-
-
-def test_a_call_of_a_python_tool_carries_its_schema_and_what_the_flow_binds(shop: Path) -> None:
-    flow = compiled(
-        """
-        secrets: {KEY: {env: KEY}}
-        inputs: {account: {type: string}}
-        tools:
-          pay:
-            python: "shop:pay"
-            bind: {key: "${{ secrets.KEY }}", account: "${{ inputs.account }}"}
-            effect: idempotent
-        steps:
-          - {id: a, call: pay, with: {amount: 3}, retry: 5}
-        """,
-        shop,
-    )
-
-    step = steps(flow)["a"]
-    assert (step["action"], step["kind"], step["effect"]) == ("task", "python", "idempotent")
-    assert step["task"]["function"] == "shop:pay"
-    assert set(step["task"]["schema"]["properties"]) == {"amount", "account", "key"}
-    assert step["input"][1]["args"] == ["const", {"amount": 3}]
-    assert step["input"][1]["bind"][1]["key"] == ["secret", [["KEY"]]]
-    assert step["retry"]["attempts"] == 5
-    assert "key" not in step
 
 
 def test_the_type_of_a_result_is_that_of_the_signature(shop: Path) -> None:
@@ -197,34 +153,6 @@ def test_the_type_of_a_result_is_that_of_the_signature(shop: Path) -> None:
             """,
             shop,
         )
-
-
-def test_a_tool_over_http_sees_its_arguments_and_those_that_are_bound() -> None:
-    flow = compiled(
-        """
-        tools:
-          book:
-            args:
-              type: object
-              properties: {n: {type: integer}}
-              required: [n]
-              additionalProperties: false
-            bind: {shop: main}
-            http:
-              method: POST
-              url: "https://example.com/${{ args.shop }}/${{ args.n }}"
-              accept: any
-            idempotency_key: ${{ digest(args.n) }}
-        steps:
-          - {id: a, call: book, with: {n: 3}, retry: 2}
-        """
-    )
-
-    step = steps(flow)["a"]
-    assert step["args"] == ["const", {"n": 3, "shop": "main"}]
-    assert step["task"]["accept"] == "any"
-    assert "key" in step
-    assert run(flow, {"a": {"status": 200, "headers": {}, "body": None}}).status == "succeeded"
 
 
 def test_the_idempotency_key_can_be_read_where_something_is_called() -> None:
@@ -292,111 +220,7 @@ def test_the_effect_is_by_what_the_action_is_unless_it_is_said(step: str, effect
     assert steps(flow)["a"]["effect"] == effect
 
 
-def test_run_is_a_script_or_a_command_on_the_host() -> None:
-    flow = compiled(
-        """
-        inputs: {file: {type: string}}
-        secrets: {KEY: {env: KEY}}
-        steps:
-          - id: script
-            run:
-              script: wc -l $FILE
-              env: {FILE: "${{ inputs.file }}", KEY: "${{ secrets.KEY }}"}
-          - id: command
-            run: {argv: [wc, "${{ inputs.file }}"], accept: any, files: {out: "*.txt"}}
-        """
-    )
-
-    script, command = steps(flow).values()
-    assert script["task"] == {"script": "wc -l $FILE", "in": "host"}
-    assert script["input"][1]["env"][1]["KEY"] == ["secret", [["KEY"]]]
-    assert command["task"] == {"accept": "any", "files": {"out": "*.txt"}, "in": "host"}
-
-
 # Waits, approvals, errors
-
-
-def test_an_approval_is_normalised_and_its_rejection_raises() -> None:
-    flow = compiled(
-        """
-        steps:
-          - id: ask
-            approval:
-              title: Go on?
-              choices: [approve, {id: reject, comment: required}, {id: send_back, counts_as: other}]
-              expires: 1d
-        """
-    )
-
-    step = steps(flow)["ask"]
-    assert step["raises"] == {"reject": "Rejected", "expired": "Expired"}
-    shown = step["input"][1]
-    assert [choice["label"] for choice in shown["choices"]] == ["Approve", "Reject", "Send back"]
-    assert [choice["counts_as"] for choice in shown["choices"]] == ["approve", "reject", "other"]
-
-
-def test_a_wait_for_one_thing_ends_ok_and_of_several_by_their_ids() -> None:
-    flow = compiled(
-        """
-        signals: {paid: {data: {type: object, properties: {amount: {type: number}}}}}
-        steps:
-          - {id: pause, wait: 1h}
-          - id: race
-            wait:
-              first:
-                - {id: money, signal: paid, match: "${{ signal.data.amount > 1.0 }}"}
-                - {id: late, for: 3d}
-            next: {outcome: {money: end, late: end}}
-        """
-    )
-
-    pause, race = steps(flow).values()
-    assert [one["id"] for one in pause["wait"]["alternatives"]] == ["ok"]
-    assert [one["id"] for one in race["wait"]["alternatives"]] == ["money", "late"]
-
-
-def test_handlers_route_replace_and_raise() -> None:
-    flow = compiled(
-        """
-        steps:
-          - id: a
-            http: https://example.com
-            on_error:
-              - {type: HttpError, when: "${{ error.data == 404 }}", output: none}
-              - {type: HttpError, next: repair}
-              - {fail: {type: Broken, message: "${{ error.message }}"}}
-            next: done
-          - {id: repair, output: repaired, next: end}
-          - {id: done, output: 1}
-        outputs: {a: "${{ steps.a.output }}", r: "${{ steps.repair.output }}"}
-        """
-    )
-
-    def failing(type: str, data: Any = None) -> Simulator:
-        def script(_run: Any) -> Any:
-            raise Fails(type, "bad", retryable=False, data=data)
-
-        return run(flow, {"a": script})
-
-    assert failing("HttpError", 404).state["outputs"] == {"a": "none", "r": None}
-    assert failing("HttpError").state["outputs"] == {"a": None, "r": "repaired"}
-    error = failing("Odd").state["error"]
-    assert error is not None
-    assert (error["type"], error["message"]) == ("Broken", "bad")
-
-
-def test_what_a_handler_gives_instead_may_have_another_shape() -> None:
-    flow = compiled(
-        """
-        steps:
-          - id: a
-            http: https://example.com
-            on_error: [{type: HttpError, output: {found: false}}]
-        outputs: {found: "${{ default(steps.a.output.found, true) }}"}
-        """
-    )
-
-    assert run(flow, {"a": {"status": 200}}).state["outputs"] == {"found": True}
 
 
 def test_an_approval_lets_only_fields_be_edited_that_it_shows() -> None:
@@ -414,29 +238,6 @@ def test_a_map_cannot_need_more_items_than_it_has() -> None:
     found = errors("steps:\n  - {id: a, output: 1, map: {over: [1, 2], join: {need: 3}}}\n")
 
     assert found == ["E103 'need' is 3, but the map has 2 items"]
-
-
-def test_a_compensation_is_a_step_that_only_the_engine_reaches() -> None:
-    flow = compiled(
-        """
-        steps:
-          - id: g
-            group:
-              - id: book
-                http: {method: PUT, url: https://example.com}
-                compensate: {http: {method: DELETE, url: "https://example.com/${{ output.body }}"}}
-              - {id: stop, fail: Too late}
-            on_error: [{compensate: true, next: after}]
-          - {id: after, output: undone}
-        outputs: {x: "${{ steps.after.output }}"}
-        """
-    )
-    number = steps(flow)["book"]["compensate"]
-
-    assert flow.flow["steps"][number]["body"] == -1
-    simulator = run(flow, {"book": {"status": 200, "headers": {}, "body": 7}})
-    assert simulator.state["outputs"] == {"x": "undone"}
-    assert len(simulator.started) == 2
 
 
 def test_a_handler_of_the_flow_may_lead_to_a_step_that_nothing_else_leads_to() -> None:

@@ -8,13 +8,10 @@ of the language, follow the same path through the compiler.
 from __future__ import annotations
 
 import json
-import random
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 
@@ -31,25 +28,7 @@ PARTS = [
 """Each leaf of a file is a flow to compile, so for large files a test takes every nth."""
 FOR_PEOPLE = {"description"}
 """Keys whose text no execution ever reads."""
-NAMED = {
-    *("inputs", "state", "signals", "tools", "flows", "outputs", "with", "set", "outcome"),
-    *("properties", "environments", "agents", "env", "context", "mounts", "secrets", "subject"),
-}
-"""Keys whose value has keys chosen by the author."""
-TRIES = 3
-"""Number of changes of one kind that may lead to a rejected flow, which has no hash."""
 Path_ = tuple[str | int, ...]
-
-
-def shuffled(data: Any, draw: random.Random) -> Any:
-    """Return the same data with the keys of all maps in another order."""
-    if isinstance(data, list):
-        return [shuffled(item, draw) for item in data]
-    if isinstance(data, dict):
-        keys = list(data)
-        draw.shuffle(keys)
-        return {key: shuffled(data[key], draw) for key in keys}
-    return data
 
 
 def leaves(data: Any, path: Path_ = ()) -> Iterator[Path_]:
@@ -84,18 +63,6 @@ def changed(data: Any, path: Path_) -> Any:
     return data[:-1] + "x" if data.endswith("y") else data + "y"
 
 
-def kind_of(data: Any, path: Path_) -> tuple[str, ...]:
-    """Return the place of a scalar in the language, and the kind of change."""
-    keys: list[str] = []
-    for before, key in zip(("", *path), path, strict=False):
-        keys.append("*" if isinstance(key, int) or before in NAMED else key)
-        data = data[key]
-    kind = type(data).__name__
-    if isinstance(data, str):
-        kind += " with a number" * bool(re.search(r"\d", data)) + " expression" * ("${{" in data)
-    return *keys[-3:], kind
-
-
 def hash_of(data: Any, folder: Path) -> str | None:
     """Return the hash of a flow, or None if it is rejected."""
     found = compiled_if_accepted(json.dumps(data), folder)
@@ -109,41 +76,6 @@ def changes(file: Path) -> Iterator[tuple[Path_, Any]]:
     for path in leaves(data):
         if path[0] != "flows" or path[1] in run:  # the other flows exist for other files
             yield path, data
-
-
-@pytest.mark.endurance
-def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter() -> None:
-    differ = []
-    for number, file in enumerate(FILES):
-        data = shuffled(read(file).data, random.Random(number))
-        if hash_of(data, file.parent) != compiled(file).hash:
-            differ.append((number, file))
-
-    assert differ == []
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("part", range(10))
-def test_a_change_of_each_kind_changes_it(part: int) -> None:
-    """The shortest flow in which a kind of change leads to an accepted flow must show it."""
-    by_length = sorted(FILES, key=lambda file: len(str(compiled(file).flow)))
-    tried: Counter[tuple[str, ...]] = Counter()
-    shown = set()
-    kept = []
-    for file in by_length:
-        for path, data in changes(file):
-            kind = kind_of(data, path)
-            if crc32(repr(kind).encode()) % 10 != part or kind in shown or tried[kind] == TRIES:
-                continue
-            tried[kind] += 1
-            other = hash_of(changed(data, path), file.parent)
-            if other is not None:
-                shown.add(kind)
-            if other == compiled(file).hash:
-                kept.append((file, path))
-
-    assert kept == []
-    assert len(shown) > 10
 
 
 @pytest.mark.endurance

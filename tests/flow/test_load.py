@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from flowengine.flow.export.definition import expanded
-from flowengine.flow.loading import kind_configurations
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel, Part
 from flowengine.flow.models.base import NOT_YET
@@ -300,32 +299,6 @@ def test_the_expanded_form_says_what_a_reducer_makes_of_a_write() -> None:
     assert '      notes: "yes"  # append\n' in written
 
 
-def test_removing_a_word_from_the_table_is_all_that_building_it_asks_of_the_loader(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The models already describe future features: locks, signals from steps, `finally`, ..."""
-    monkeypatch.setattr("flowengine.flow.models.base.NOT_YET", {})
-    model = good(
-        f"{HEAD}signals: {{go: {{}}, more: {{}}}}\nsteps:\n"
-        "  - {id: a, lock: printer, emit: go, next: end}\n"
-        "  - {id: b, lock: {key: x, scope: flow, permits: 2}, emit: [go, {signal: more}]}\n"
-        "  - {id: c, trigger: go, map: {over: 3, more: more, join: none}, next: end}\n"
-        "  - {id: d, trigger: {all: [go, more]}, loop: {until: '${{ true }}', max: 3, keep: all}}\n"
-        "  - {id: e, wait: {when: '${{ state.open }}'}, on_error: [{next: end, emit: go}]}\n"
-        "  - {id: f, group: [{id: g}], finally: [{id: h, retry: 3}]}\n"
-        "finally: [{id: i}]\n"
-    )
-
-    a, b, c, d, _, f = model.steps
-    assert (a.lock and a.lock.key, [one.signal for one in a.emit]) == ("printer", ["go"])
-    assert [one.signal for one in b.emit] == ["go", "more"]
-    assert (c.trigger and c.trigger.signal, c.map and c.map.more) == ("go", "more")
-    assert d.loop is not None
-    assert d.loop.keep == "all"
-    assert f.finally_[0].loc == ("steps", 5, "finally", 0)
-    assert model.finally_[0].id == "i"
-
-
 def test_names_that_begin_with_x_are_ignored_among_names_and_kept_among_arguments() -> None:
     model = good(
         f"{HEAD}state: {{n: {{type: integer, default: 0}}, x-doc: why}}\n"
@@ -371,13 +344,3 @@ def test_what_people_are_asked_before_is_checked(given: str, message: str) -> No
     _, errors = load(f"{HEAD}environments: {{e: {{kind: files, approval: {given}}}}}\n{GREET}")
 
     assert any(message in error for error in errors), errors
-
-
-def test_the_schema_of_a_kind_is_compiled_once() -> None:
-    kind_configurations._validator.cache_clear()
-    steps = "".join(f"  - {{id: s{n}, python: {{code: 'pass'}}}}\n" for n in range(20))
-
-    _, errors = load(f"{HEAD}steps:\n{steps}  - {{id: bad, python: {{cod: x}}}}\n")
-
-    assert kind_configurations._validator.cache_info().misses == 1
-    assert any("unknown key 'cod'" in error for error in errors), errors

@@ -64,45 +64,6 @@ def test_a_scalar_means_what_the_core_schema_says(written: str, meant: Any) -> N
     assert type(source.data["value"]) is type(meant)
 
 
-@each_row(
-    ("written", "meant"),
-    [
-        ("a: [?.txt, b.md, ::c, :d]", {"a": ["?.txt", "b.md", "::c", ":d"]}),
-        ("a: {?q: 1, http://x/y, b: }", {"a": {"?q": 1, "http://x/y": None, "b": None}}),
-        ("a: &an:chor x\nb: *an:chor", {"a": "x", "b": "x"}),
-        ("a: [&q? x, *q?]", {"a": ["x", "x"]}),
-        ('{"a"\n: 1, b\n  c: 2}', {"a": 1, "b c": 2}),
-        ("a: |\n \tb\nc:\td\te", {"a": "\tb\n", "c": "d\te"}),
-        ("a: |-2\t\n   b\nc: >+\t# c\n  d\n\ne: [?f]", {"a": " b", "c": "d\n\n", "e": ["?f"]}),
-        ("- ? |\n   a\n  : >\n   b\n-\n |\n c", [{"a\n": "b\n"}, "c\n"]),
-        ("a: &b\n|\n  c", "2:1 this line is not indented enough"),
-        ("a:\n- b:\n  >\n    c", "3:1 this line is not indented enough"),
-        ("a: [?b]\nc: |--\n  d", "2:6 unexpected text after a value"),
-        ("-\ta\n-\t{b:\t1}", ["a", {"b": 1}]),
-        ("a: 1\n\t\nb: 2", {"a": 1, "b": 2}),
-        ("a:\n- [b,\n c]", {"a": [["b", "c"]]}),
-        ("[a?b, a:b, c#d]", ["a?b", "a:b", "c#d"]),
-        ("a: [\n\tb]", "2:1 a tab in the indentation"),
-        ('a: "b\n\tc"', "2:1 a tab in the indentation"),
-        ("a: b\n\tc", "2:1 a tab in the indentation"),
-        ("- a\n \tb", ["a b"]),
-        ("a:\n  - {b: 1,\n  c: 2}", "3:1 this line is not indented enough"),
-        ("a: 'b\nc'", "2:1 this line is not indented enough"),
-        ("-\t- a", "1:2 not YAML: found character that cannot start any token"),
-        ("a: [b]#c", "1:7 a comment needs a blank before '#'"),
-        ("a: >#c\n b", "1:5 a comment needs a blank before '#'"),
-        ("a: [-]", "1:5 '-' alone is no text"),
-        (": a", "1:1 there is no key before this ':'"),
-        ("%YAML 1.1\n--- a", "1:1 a flow file is YAML 1.2"),
-        ('[?a, "\\UFFFFFFFF"]', "1:7 '\\UFFFFFFFF' is not the escape of a character"),
-    ],
-)
-def test_a_file_is_read_as_yaml_1_2(written: str, meant: Any) -> None:
-    source = read_text(written)
-
-    assert (messages(source)[0] if source.problems else source.data) == meant
-
-
 def test_anchors_stand_for_their_value_in_one_file() -> None:
     source = read_text("a: &who {name: Ada}\nb: *who\nc: [&n 1, *n]\n")
 

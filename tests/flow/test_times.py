@@ -23,7 +23,7 @@ from flowengine.kernel.notation.times import TooLong, format_time, parse_duratio
 from flowengine.sdk.models import Duration
 from flowengine.sdk.python_functions.live_types import schema_of
 from flowengine.sdk.validation import validate
-from flowengine.tool_environment.tools import read
+from flowengine.tool_environment.tools import define
 from tests.command_line import flowengine
 from tests.rows import each_row
 
@@ -114,7 +114,7 @@ def test_a_datetime_of_python_needs_no_offset(text: str) -> None:
         return at.isoformat()
 
     made = datetime.fromisoformat(text)
-    signature = read(remind, "remind")
+    signature = define(remind)
     assert signature.convert({"at": text}) == {"at": made}
     answers = Agent(name="A", model="scripted/test", returns=datetime)
     with using(ScriptedModel([{"text": f'"{text}"'}])):

@@ -9,4 +9,4 @@ from flowengine.journal.sqlite.store import SqliteStore
 
 def connection_of(store: SqliteStore) -> sqlite3.Connection:
     """Return the connection of a store in this thread."""
-    return store._database.connection()
+    return store._database.connection()  # no method of a store damages it

@@ -88,32 +88,6 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
         assert child.pid not in [one.pid for one in processes()]
 
 
-def test_a_frozen_holder_that_wakes_cannot_write(tmp_path: Path, start: Start) -> None:
-    """SIGSTOP prevents renewal, another process takes over, and SIGCONT comes too late."""
-    child = start("append", tmp_path / "s.db")
-    hear(child)
-    tell(child)
-    assert hear(child) == ["NoneType"]
-    store = SqliteStore(tmp_path / "s.db", "process")
-    me = this_process()
-    store.renew(me, 2 * 10**15)
-
-    os.kill(child.pid, signal.SIGSTOP)
-    os.waitpid(child.pid, os.WUNTRACED)
-    with pytest.raises(Conflict):
-        store.acquire("e1", me.id, steady_now())
-    epoch = store.acquire("e1", me.id, now=10**15)
-    assert store.commit([Append("e1", epoch, 2, [(9, b"new owner")])]) == [None]
-    tell(child)
-    os.kill(child.pid, signal.SIGCONT)
-
-    outcome, message = hear(child)
-    assert outcome == "LeaseLost"
-    assert f"process {os.getpid()} on" in message
-    assert [entry.payload for entry in store.events("e1", 2)] == [b"new owner"]
-    store.close()
-
-
 def test_one_of_two_that_race_for_a_lease_gets_it(tmp_path: Path, start: Start) -> None:
     """200 leases, two processes: one acquires the lease, the other learns its holder."""
     count = 200

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +79,9 @@ def test_a_search_finds_what_was_not_indexed_yet_also_after_deletions(
         ids = [engine.run(file, {"n": f"n{n}"}).execution for n in range(11)]
         store = engine.store
         assert isinstance(store, SqliteStore)
-        with store._database.writing() as connection:
-            connection.execute("DROP TABLE texts")
-            connection.execute("INSERT OR IGNORE INTO unindexed VALUES (11)")
+        with closing(sqlite3.connect(tmp_path / "store" / "flowengine.db")) as damage, damage:
+            damage.execute("DROP TABLE texts")
+            damage.execute("INSERT OR IGNORE INTO unindexed VALUES (11)")
         ids += [engine.run(file, {"n": f"n{n}"}).execution for n in range(11, 14)]
 
         def found(text: str) -> set[str]:

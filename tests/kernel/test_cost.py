@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from flowengine.engines.executions.linked_flows import LinkedFlow
+from flowengine.engines.flows import LANGUAGE
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph, advance
 from flowengine.kernel.commands import Run
@@ -55,7 +56,7 @@ MATCHING = (
 
 def graph_of(text: str) -> Graph:
     compiled = compile_text(f"flowengine: 1\nid: flow\n{text}\n")
-    return LinkedFlow(compiled.flow, compiled.hash).graph
+    return LinkedFlow(compiled.flow, compiled.hash, LANGUAGE).graph
 
 
 def work(call: Callable[[], object]) -> int:

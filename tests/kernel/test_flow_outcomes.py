@@ -53,17 +53,6 @@ def outputs(played: Simulator) -> dict[str, Any]:
     return played.outputs
 
 
-def test_a_flow_that_says_nothing_ends_as_ever() -> None:
-    assert outputs(play(None, {"next": "end"}, *TARGETS, outcome=False))["outcome"] == "ok"
-
-
-def test_the_step_has_the_outcome_of_its_flow_and_its_outputs() -> None:
-    found = outputs(play("resolved", {"next": "end"}, *TARGETS))
-
-    assert found["outcome"] == "resolved"
-    assert found["output"] == {"text": "done"}
-
-
 def test_an_outcome_is_routed() -> None:
     assert outputs(play("refused", ROUTED, *TARGETS))["refused"] == "succeeded"
     assert outputs(play("resolved", ROUTED, *TARGETS))["refused"] == "none"
@@ -78,26 +67,12 @@ def test_an_outcome_that_nobody_routes_raises_if_it_is_one_that_does() -> None:
     assert played.error["data"] == {"text": "done"}
 
 
-def test_a_raised_outcome_is_handled_by_the_name_of_its_error() -> None:
-    handler = {"types": ["Refused"], "do": "continue"}
-    found = outputs(play("refused", {"next": "end", "on_error": [handler]}, *TARGETS))
-
-    assert found["error"]["type"] == "Refused"
-
-
 def test_a_raised_outcome_is_tried_again() -> None:
     again = {"attempts": 3, "delay": "1s", "only": ["NotResolved"]}
     played = play("stuck", {"next": "end", "retry": again}, *TARGETS)
 
     tried = [o for o in played.observations if o.address == "run" and o.status == "running"]
     assert [o.attempt for o in tried] == [1, 2, 3]
-
-
-def test_items_have_outcomes_of_their_own() -> None:
-    over: Described = {"over": v(2), "names": ["item", "index", "key"], "on_item_error": "continue"}
-    found = outputs(play("refused", {"next": "end", "map": over}, *TARGETS))
-
-    assert found["output"] == [None, None]
 
 
 @each_row("said", ["", 3, None, ["resolved"]])

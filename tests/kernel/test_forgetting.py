@@ -91,59 +91,6 @@ def test_random_flows_do_the_same_whether_or_not_they_forget(block: int) -> None
 # The last reader
 
 
-@pytest.mark.parametrize(
-    ("steps", "more", "found"),
-    [
-        ("{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'}", "", {"b": ["a"]}),
-        (
-            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'},"
-            " {id: c, group: [{id: d, output: '${{ steps.a.output + 1 }}'}]}",
-            "",
-            {"c": ["a"]},
-        ),
-        (
-            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'}",
-            "outputs: {x: '${{ steps.a.output }}'}",
-            {},
-        ),
-        (
-            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'}",
-            "finally: [{id: f, output: '${{ steps.a.output }}'}]",
-            {},
-        ),
-        (
-            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}', compensate:"
-            " {call: std.print, with: {text: '${{ string(steps.a.output) }}'}}}",
-            "",
-            {},
-        ),
-        (
-            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}',"
-            " next: {first: [{when: '${{ steps.a.output > 1 }}', to: a}, {else: end}]}}",
-            "",
-            {},
-        ),
-        (
-            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'}",
-            "on_error: [{next: a}]",
-            {},
-        ),
-        (
-            "{id: a, output: 1}, {id: g, group: [{id: b, output: '${{ steps.a.output }}'}],"
-            " finally: [{id: f, output: '${{ steps.a.output }}'}]}",
-            "",
-            {},
-        ),
-    ],
-    ids=["next", "inside a group", "outputs", "finally", "compensate", "cycle", "handler of the"
-         " flow", "finally of a group"],
-)  # fmt: skip
-def test_the_last_step_to_name_another_one_forgets_it(
-    steps: str, more: str, found: dict[str, list[str]]
-) -> None:
-    assert forgets(compiled(steps, more)) == found
-
-
 def test_a_subflow_forgets_its_own_steps() -> None:
     flow = compiled(
         "{id: a, output: 1}, {id: s, flow: sub}, {id: b, output: '${{ steps.a.output }}'}",

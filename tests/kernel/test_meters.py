@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.engines.inspection.budgets import waiting
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.state.records import Budget
-from flowengine.kernel.view import DOLLAR, View, begun, taken
+from flowengine.kernel.view import DOLLAR, begun, taken
 from tests.rows import each_row
 from tests.simulation.invariants import check_over
 from tests.simulation.simulator import Fails, Measures, Simulator
@@ -41,42 +40,12 @@ def budget_of(played: Simulator) -> Budget:
     return played.state["budget"]
 
 
-def test_an_attempt_is_reserved_and_settled_by_its_result() -> None:
-    played = turns({"tokens": 10_000, "cost_usd": 1.0})
-    assert (taken(budget_of(played), "tokens"), taken(budget_of(played), "cost_usd")) == (
-        100, DOLLAR // 100,
-    )  # fmt: skip
-    played.step()
-
-    assert budget_of(played)["amounts"] == {"tokens": 40, "cost_usd": 4 * DOLLAR // 1000}
-    assert "estimated" not in budget_of(played)
-    assert taken(budget_of(played), "tokens") == 140
-
-
 def test_money_adds_up_exactly() -> None:
     played = turns({"cost_usd": 100.0}, times=1000)
     played.script["ask"] = {"usage": {"cost": 0.1}}
     played.run()
 
     assert budget_of(played)["amounts"]["cost_usd"] == 100 * DOLLAR
-
-
-def test_what_is_used_up_stops_the_next_call() -> None:
-    played = turns({"tokens": 100}).run()
-
-    assert played.error is not None
-    assert played.error["type"] == "BudgetExceeded"
-    assert played.error["message"] == "'test' has used up its 100 tokens (budget.tokens)"
-    assert played.error["data"] == {"limit": "tokens", "of": 100, "flow": "test", "refused": None}
-    assert budget_of(played)["amounts"]["tokens"] == 120
-
-
-def test_money_that_is_used_up_says_how_much_it_was() -> None:
-    played = turns({"cost_usd": 0.01}).run()
-
-    assert played.error is not None
-    assert played.error["message"] == "'test' has used up its 0.01 USD (budget.cost_usd)"
-    assert played.error["data"]["of"] == 0.01
 
 
 def test_calls_at_the_same_time_see_what_others_have_reserved() -> None:
@@ -102,42 +71,6 @@ def test_a_model_call_is_no_tool_call_and_a_tool_call_needs_no_tokens() -> None:
     played.run()
     assert played.status == "succeeded"
     assert begun(budget_of(played)) == 2
-
-
-def test_a_kind_may_use_both() -> None:
-    both = {**METERS, "tool_calls": {}}
-    flow = graph(
-        step("ask", meters=both, input=v({"most": MOST})), budget={"tool_calls": 1, "then": "stop"}
-    )
-    played = Simulator(flow, {"ask": {"usage": USAGE}}).start()
-
-    assert begun(budget_of(played)) == 1
-    played.run()
-    assert begun(budget_of(played)) == 1
-
-
-def test_a_call_that_fails_has_used_what_its_error_says() -> None:
-    played = turns({"tokens": 1000})
-    played.script["ask"] = Fails("Broken", data={"usage": {"in": 7}}, retryable=False)
-    played.step()
-
-    assert budget_of(played)["amounts"]["tokens"] == 7
-
-
-def test_a_call_that_is_withdrawn_is_settled_at_its_reservation() -> None:
-    flow = graph(model(timeout=v("1s")), budget={"tokens": 1000, "then": "stop"})
-    played = Simulator(flow).start()
-    played.pass_time()
-
-    assert budget_of(played)["amounts"] == budget_of(played)["estimated"] == {"tokens": 100}
-
-
-def test_a_call_that_a_crash_cut_off_is_settled_at_its_reservation() -> None:
-    played = turns({"tokens": 1000, "cost_usd": 1.0})
-    played.crash()
-
-    assert budget_of(played)["estimated"] == {"tokens": 100, "cost_usd": DOLLAR // 100}
-    assert taken(budget_of(played), "tokens") == 200  # it runs again
 
 
 @each_row("given", [None, True, -3, "x", float("nan"), [1]])
@@ -176,17 +109,6 @@ def test_people_raise_what_is_used_up() -> None:
     assert budget_of(played)["limits"] == {"tokens": 500, "cost_usd": DOLLAR // 2}
     played.run()
     assert budget_of(played)["amounts"]["tokens"] == 80
-
-
-def test_a_step_is_told_to_spare_from_a_part_on() -> None:
-    played = turns({"tokens": 200, "fallback_at": 60}, times=5)
-    seen = []
-    while played.status not in ENDED:
-        [run] = played.running.values()
-        seen.append(run.fallback)
-        played.step()
-
-    assert seen == [False, False, False, True, True]
 
 
 def test_an_attempt_after_a_crash_is_told_the_same() -> None:
@@ -294,24 +216,6 @@ def test_what_an_attempt_needs_is_worked_out_before_it_is_reserved() -> None:
     assert running(played).measures  # evaluated anew in each round
 
 
-def test_nothing_is_worked_out_without_a_budget_for_it() -> None:
-    assert not running(asking({"tool_calls": 5}, needing(20, 100))).measures
-    played = Simulator(graph(worked_out()), {"ask": needing(20, 100)}).start()
-    assert (running(played).measures, running(played).granted) == (False, None)
-
-
-def test_an_attempt_gets_no_more_than_is_left() -> None:
-    played = asking({"tokens": 150}, needing(20, 100, usage=None))
-    played.step()
-    played.step()
-    played.step()
-
-    assert running(played).granted == {"tokens": 50}
-    played.run()
-    assert played.error is not None
-    assert played.error["message"] == "'test' has used up its 150 tokens (budget.tokens)"
-
-
 def test_it_may_go_beyond_by_as_much_as_it_says() -> None:
     played = asking({"tokens": 150}, needing(20, 140, 15, usage=None))
     for _ in range(3):
@@ -323,17 +227,6 @@ def test_it_may_go_beyond_by_as_much_as_it_says() -> None:
     for _ in range(3):
         played.step()
     assert running(played).granted == {"tokens": 45}
-
-
-def test_an_attempt_that_needs_more_than_is_left_does_not_begin() -> None:
-    played = asking({"tokens": 70}, needing(35, 100)).run()
-
-    assert played.error is not None
-    assert played.error["message"] == (
-        "'test' has 30 of its 70 tokens left, and the next call needs about 35 (budget.tokens)"
-    )
-    assert played.error["data"] == {"limit": "tokens", "of": 70, "flow": "test", "refused": None}
-    assert budget_of(played)["amounts"]["tokens"] == 40
 
 
 def test_people_raise_what_is_too_little() -> None:
@@ -356,25 +249,6 @@ def at_once(items: int, budget: Described, needs: Measures, **more: Any) -> Simu
     over |= {"concurrency": v(items), "on_item_error": "continue"}
     flow = graph(worked_out(map=over, **more), budget={"then": "stop", **budget})
     return Simulator(flow, {"ask": needs}, order="first").start()
-
-
-def test_attempts_wait_for_what_others_have_only_reserved() -> None:
-    played = at_once(5, {"tokens": 250}, needing(30, 100))
-    for _ in range(5):
-        played.step()
-
-    assert [run.granted for run in played.running.values()] == [
-        {"tokens": 100}, {"tokens": 100}, {"tokens": 50},
-    ]  # fmt: skip
-    assert len(budget_of(played)["queue"]) == 2
-    host: Any = None
-    view = View(played.graph, played.state)
-    [unit, _] = [played.state["units"][number] for number in budget_of(played)["queue"]]
-    assert waiting(host, "", view, unit)["what"].startswith("its call is waiting: running calls")
-    played.run()
-    assert played.status == "succeeded"
-    assert budget_of(played)["amounts"]["tokens"] == 200
-    assert "queue" not in budget_of(played)
 
 
 def test_who_waits_for_others_fails_when_they_have_used_it() -> None:

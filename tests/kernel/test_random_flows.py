@@ -1,8 +1,8 @@
 # Shows F21
 """Random flows under random schedules: the invariants hold.
 
-`tests.simulation.invariants` defines the invariants. `tests/kernel/test_draw.py` measures the
-coverage of the random flows.
+`tests.simulation.invariants` defines the invariants. `tests/kernel/test_draw.py` shows that all
+moves of the tables of states are made.
 """
 
 from __future__ import annotations

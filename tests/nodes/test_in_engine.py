@@ -15,20 +15,6 @@ import flowengine
 from tests.alive import alive
 from tests.command_line import compile_flow
 
-HEAVY = {
-    "docker",
-    "httpx2",
-    "litellm",
-    "mcp",
-    "networkx",
-    "olefile",
-    "playwright",
-    "pypdf",
-    "pypdfium2",
-    "starlette",
-    "temporalio",
-}
-
 
 @pytest.fixture
 def flow(tmp_path: Path) -> Any:
@@ -127,34 +113,6 @@ def test_idempotent_step_is_tried_again_with_the_same_key(flow: Any, tmp_path: P
     assert len(first) == 64
 
 
-def test_no_secret_is_in_the_store(
-    flow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOKEN", "s3cr3t-value")
-    path = flow(
-        "  - id: a\n"
-        '    run: {script: \'echo $T; echo $T >&2; echo "[\\"$T\\"]" > $FLOW_OUTPUT\',\n'
-        "          env: {T: 'key ${{ secrets.T }}'}}\n"
-        "  - {id: b, call: leak, with: {who: ada}, on_error: continue}\n"
-        "outputs: {a: '${{ steps.a.output }}', b: '${{ steps.b.error.message }}'}\n",
-        head="secrets: {T: {env: TOKEN}}\n"
-        "tools: {leak: {python: 'tools:leak', bind: {key: '${{ secrets.T }}'}}}",
-        tools="def leak(who: str, key: str): raise ValueError(f'{who} {key}')\n",
-    )
-    store = tmp_path / "store"
-
-    with flowengine.Engine(store) as engine:
-        result = engine.run(path)
-
-    assert result.outputs is not None
-    assert result.outputs["a"]["stdout"] == "key ***\n"
-    assert result.outputs["a"]["value"] == ["key ***"]
-    assert result.outputs["b"] == "ada ***"
-    kept = [file for file in store.rglob("*") if file.is_file()]
-    assert kept
-    assert not any(b"s3cr3t" in file.read_bytes() for file in kept)
-
-
 def files_with_a_secret(flow: Any, word: str) -> Path:
     return flow(  # type: ignore[no-any-return]
         "  - id: a\n"
@@ -226,31 +184,3 @@ def test_script_of_a_killed_engine_is_ended_before_the_step_is_tried_again(
 
     assert result.status == "succeeded"
     assert not alive(script)
-
-
-def test_hello_flow_loads_no_heavy_library(tmp_path: Path) -> None:
-    """The first run reads and checks the file, and the second one finds the compiled form."""
-    hello = Path(__file__).parents[2] / "examples" / "hello.yaml"
-    program = (
-        "import sys\nfrom flowengine.cli import main\n"
-        "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
-        "print(*sys.modules)"
-    )
-
-    def loaded() -> set[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", program, "--store", "store", "run", str(hello)],
-            cwd=tmp_path,
-            env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return set(done.stdout.splitlines()[-1].split())
-
-    first, second = loaded(), loaded()
-    assert "yaml" in first
-    assert not first & (HEAVY | {"pydantic"})
-    fast = {"asyncio", "jsonschema_rs", "pydantic", "yaml", "flowengine.registry"}
-    assert not second & (HEAVY | fast)

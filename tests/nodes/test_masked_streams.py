@@ -67,5 +67,4 @@ def test_nothing_is_held_back_for_ever() -> None:
 
     passed = sum(len(stream.feed("a" * 1000)) for _ in range(200))
 
-    assert passed > 0
-    assert len(stream._held) <= 65 * 1024
+    assert passed >= 200 * 1000 - 65 * 1024

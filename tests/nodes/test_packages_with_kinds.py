@@ -542,9 +542,9 @@ def test_a_step_whose_package_is_gone_fails_and_can_be_retried(
     """Rules about calls are read before each step."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     if ruled:
-        rules = folder / "config" / "flowengine" / "policies.yaml"
+        rules = folder / "config" / "flowengine" / "rules.yaml"
         rules.parent.mkdir(parents=True)
-        rules.write_text("policies: [{ask: 'other*'}]\n")
+        rules.write_text("rules: [{ask: 'other*'}]\n")
     path = folder / "flow.yaml"
     path.write_text(
         "flowengine: 1\nid: f\nsteps:\n  - {id: sign, approval: Go on?}\n"

@@ -314,39 +314,6 @@ def test_bound_secret_reaches_the_function_and_nothing_else(
     assert missing["type"] == "SecretMissing"
 
 
-def test_withdrawn_function_runs_on_and_its_result_is_dropped(
-    bench: Bench, module: Write, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = module(
-        m="""
-import threading
-from flowengine.sdk import StepContext
-started, seen = threading.Event(), threading.Event()
-def f(context: StepContext):
-    started.set()
-    context.cancelled.wait()
-    seen.set()
-    return "late"
-def marks(): return started, seen
-"""
-    )
-    runner = bench.runner("python", call(folder, "m:f", quick=False), {"args": {}}, {})
-    run = Run(1, 1, 0, "s", None, {"args": {}}, None)
-
-    async def withdraw() -> None:
-        started, seen = import_function("m:marks", folder)()
-        task = asyncio.create_task(runner.attempt(bench.execution, run))
-        await asyncio.to_thread(started.wait)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await asyncio.to_thread(seen.wait, 60)
-
-    asyncio.run(withdraw())
-
-    assert "cannot be stopped: f keeps running in its thread" in caplog.text
-
-
 def test_withdrawn_coroutine_is_cancelled(bench: Bench, module: Write) -> None:
     folder = module(
         m="""

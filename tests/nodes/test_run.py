@@ -6,8 +6,6 @@ import asyncio
 import hashlib
 import json
 import os
-import re
-import signal
 import sys
 from contextlib import suppress
 from functools import partial
@@ -24,9 +22,7 @@ from flowengine.sdk import Command
 from flowengine.sdk.processes import (
     MARK,
     as_text,
-    end_marked,
     mark_of,
-    started,
     this_process,
 )
 from flowengine_nodes import commands
@@ -354,22 +350,6 @@ def test_secret_in_output_that_went_to_a_file_is_masked_there(
 # Processes
 
 
-def test_nothing_that_a_script_leaves_running_outlives_it(bench: Bench) -> None:
-    script = (
-        "sleep 1000 & echo $!\n"
-        "setsid sleep 1000 & echo $!\n"
-        "setsid -f bash -c 'echo $$ >&2; exec sleep 1000'\n"
-        "(exec -a daemon setsid -f bash -c 'exec >/dev/null 2>&1; exec sleep 1000')\n"
-    )
-
-    result = bench.do("run", {"script": script})
-
-    pids = [int(pid) for pid in re.findall(r"\d+", result["stdout"] + result["stderr"])]
-    assert len(pids) >= 2
-    assert not any(map(alive, pids))
-    assert not marked_processes()
-
-
 def marked_processes() -> list[int]:
     """Return the processes of this process's steps. Other tests use the same execution ID."""
     start, end = f"{MARK}=01k8exec:".encode(), f"@{as_text(this_process())}".encode()
@@ -440,33 +420,6 @@ def test_withdrawn_script_may_clean_up_within_the_grace_period(
 
     assert note.read_text() == "done\n"
     assert not marked_processes()
-
-
-def test_what_a_dead_engine_left_running_is_found_and_killed(tmp_path: Path) -> None:
-    import subprocess
-
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    dead = f"01k8dead{os.getpid()}"  # unique to this process, as other tests may run in parallel
-    program = f"setsid -f bash -c 'echo $$ > {fifo}; while :; do sleep 1000; done'"
-    subprocess.run(["bash", "-c", program], env={**os.environ, MARK: f"{dead}:4"}, check=True)
-    pid = int(fifo.read_text())
-    other = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: f"{dead}er:4"})
-    owner = this_process()._replace(pid=other.pid, started=started(other.pid) or 0)
-    same_id = {**os.environ, MARK: f"{dead}:4@{as_text(owner)}"}  # of another store
-    elsewhere = subprocess.Popen(["sleep", "1000"], env=same_id)
-
-    try:
-        end_marked(dead)
-        assert not alive(pid)
-        assert other.poll() is None
-        assert elsewhere.poll() is None
-        end_marked(dead, owner)
-        assert elsewhere.wait() == -signal.SIGKILL
-    finally:
-        for process in (other, elsewhere):
-            process.kill()
-            process.wait()
 
 
 def children_of_this_process() -> set[str]:

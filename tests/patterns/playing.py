@@ -21,6 +21,7 @@ import pytest
 
 from flowengine import FlowFileError
 from flowengine.engines.executions.linked_flows import LinkedFlow
+from flowengine.engines.flows import LANGUAGE
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph
 from tests.simulation.explorer import explore
@@ -228,7 +229,7 @@ def play(
 @cache
 def _graph(text: str) -> Graph:
     compiled = compile_text(text, folder=FOLDER)
-    return LinkedFlow(compiled.flow, compiled.hash).graph
+    return LinkedFlow(compiled.flow, compiled.hash, LANGUAGE).graph
 
 
 def refused(number: int, *changes: Change) -> list[str]:

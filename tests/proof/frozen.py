@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 from flowengine.engines.executions import linked_flows
 from flowengine.engines.executions.linked_flows import LinkedFlows
+from flowengine.engines.flows import LANGUAGE
 from flowengine.journal.encoding import pack
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.command_line import flowengine
@@ -89,7 +90,7 @@ def digests(folder: Path) -> dict[str, list[str]]:
     """
     ids = ids_of(folder)
     with closing(SqliteStore(folder / STORE / "flowengine.db", "none")) as store:
-        flows = LinkedFlows(store)
+        flows = LinkedFlows(store, LANGUAGE)
         return {
             id: _digests(flows, store.execution(id).hash, linked_flows.read(store, id))
             for id in ids

@@ -75,7 +75,7 @@ class Api:
             path.write_text(text)
             self.flows.append(self.engine.load(path))
             self.engine.flows.deploy(self.flows[-1])
-        self._hosts = Hosts(frozenset({HOST}), pages)
+        self.hosts = Hosts(frozenset({HOST}), pages)
         self.application = self.new_application(self.records)
 
     def new_application(self, records: ServerRecords) -> Application:
@@ -83,7 +83,7 @@ class Api:
         return Application(
             self.engine,
             records,
-            self._hosts,
+            self.hosts,
             LOCAL,
             lambda it: [*Site(it).routes(), *talk_routes(it)],
         )

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.starting import deployed_flows
+from flowengine.engines import deployed_flows
 from flowengine.errors import NotFound, UsageError
 from flowengine.server import application
 from flowengine.server.records import STRANGERS, ServerRecords

@@ -15,15 +15,15 @@ from tests.server.api import OWNER, Api
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what makes a server whose host has policies, with a flow that calls a tool."""
+    """Return what makes a server whose host has rules, with a flow that calls a tool."""
     (tmp_path / "config/flowengine").mkdir(parents=True)
     (tmp_path / "sending.py").write_text(SEND)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     made: list[Api] = []
 
-    def make(approval: str, policies: str) -> Api:
-        (tmp_path / "config/flowengine/policies.yaml").write_text(policies)
+    def make(approval: str, rules: str) -> Api:
+        (tmp_path / "config/flowengine/rules.yaml").write_text(rules)
         made.append(Api(tmp_path, (FLOW.replace("APPROVAL", approval),)))
         return made[-1]
 
@@ -39,13 +39,13 @@ def driven(api: Api, id: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("approval", "policies"),
-    [("ask", "policies: [{allow: other}]\n"), ("required", "policies: [{allow: send}]\n")],
+    ("approval", "rules"),
+    [("ask", "rules: [{allow: other}]\n"), ("required", "rules: [{allow: send}]\n")],
 )
 def test_a_call_waits_for_its_decision_whatever_is_allowed(
-    served: Any, approval: str, policies: str
+    served: Any, approval: str, rules: str
 ) -> None:
-    api = served(approval, policies)
+    api = served(approval, rules)
     id = api("POST", "/v1/executions", {"flow": "it"}, code=201)["execution"]
     assert driven(api, id) == driven(api, id) == "waiting"
     assert sent() == ""
@@ -57,10 +57,10 @@ def test_a_call_waits_for_its_decision_whatever_is_allowed(
 
 
 def test_the_rule_of_the_host_that_approves_is_in_the_record(served: Any) -> None:
-    api = served("ask", "policies: [{allow: send}]\n")
+    api = served("ask", "rules: [{allow: send}]\n")
     id = api("POST", "/v1/executions", {"flow": "it"}, code=201)["execution"]
     assert driven(api, id) == "succeeded"
     assert sent() == "round 1;round 2;"
     events = api("GET", f"/v1/executions/{id}/events")["items"]
     decided = [(one["by"], one["via"]) for one in events if one["type"] == "decided"]
-    assert decided == [("policy", "policy")] * 2
+    assert decided == [("rule", "rule")] * 2

@@ -16,10 +16,10 @@ import pytest
 from flowengine import Engine
 from flowengine.cli.commands.chat import CHAT
 from flowengine.kernel.notation.addresses import separate_id
+from flowengine.kernel.notation.traces import LABEL
 from flowengine.runner.session_places import SESSION
 from flowengine.server.executions import ENGINE_LABELS, OPERATOR_LABELS
 from flowengine.server.talks import Talk
-from flowengine.telemetry.trace_ids import LABEL
 from flowengine.tool_environment.calls import TASK, TOOL, CallExecutions
 from tests.engines.world import Clock
 from tests.server.api import EXPENSE, LOCAL, OWNER, Api

@@ -16,9 +16,9 @@ import pytest
 from flowengine import UsageError
 from flowengine.server import hooks
 from flowengine.server.identity import FAILURES
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server_settings import HookEntry, read
-from flowengine.settings import load_settings
+from flowengine.settings_files import load_settings
 from tests.received import RECEIVED
 from tests.rows import each_row
 from tests.server.api import Api

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,15 +12,12 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from flowengine import Engine
 from flowengine.server import rights
 from flowengine.server.mcp import http
 from flowengine.server.mcp.tools import STATUS
-from tests.command_line import PROGRAM
 from tests.server.api import LOCAL, OWNER
 from tests.server.mcp import MODES
 from tests.server.served import Served, status, until
-from tests.server.test_mcp import ASKING
 
 if TYPE_CHECKING:
     from mcp.client import Client
@@ -36,10 +31,6 @@ INITIALIZE = {
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
     },
-}
-META = {
-    "io.modelcontextprotocol/protocolVersion": MODES[1],
-    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
 }
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
@@ -165,70 +156,3 @@ def test_each_request_needs_the_token_of_its_session(served: Served) -> None:
     assert send(None, listing, **modern).status_code == 401
     assert send(LOCAL, listing, **modern).status_code == 400  # without the metadata of a request
     assert send(LOCAL, content_type="text/plain").status_code in (200, 400, 415)
-
-
-class Program:
-    """`flowengine mcp`, spoken to line by line.
-
-    Args:
-        folder: Of the store.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.process = subprocess.Popen(
-            [PROGRAM, "mcp"],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def send(self, **params: Any) -> None:
-        assert self.process.stdin is not None
-        message = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": "asking", "arguments": {"who": "user:eve"}, "_meta": META} | params,
-        }
-        self.process.stdin.write(f"{json.dumps(message)}\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())["result"]
-
-
-@pytest.mark.endurance
-def test_a_killed_program_leaves_its_question_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with Engine(tmp_path / ".flowengine", durability="none") as engine:
-        (tmp_path / "asking.yaml").write_text(ASKING.replace("user:owner", engine.user))
-        engine.flows.deploy("asking.yaml")
-
-        first = Program(tmp_path)
-        first.send()
-        until(engine.due)
-        [execution] = [engine.resume(due.execution).execution for due in engine.due()]
-        asked = first.answer()
-        first.process.kill()
-        first.process.communicate()
-
-        [wait] = asked["inputRequests"]
-        second = Program(tmp_path)
-        content = {"choice": "approve", "account": "4711"}
-        second.send(
-            inputResponses={wait: {"action": "accept", "content": content}},
-            requestState=asked["requestState"],
-        )
-        until(engine.due)
-        engine.resume(execution)
-        [again] = second.answer()["inputRequests"]
-        assert again != wait
-        second.process.communicate(timeout=60)  # standard input ends
-        assert second.process.returncode == 0
-        assert len(engine.executions.list().items) == 1
-        assert engine.approvals.show(wait)["decision"]["via"] == "mcp"

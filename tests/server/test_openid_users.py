@@ -23,9 +23,9 @@ from jwt.algorithms import ECAlgorithm
 from flowengine.errors import UsageError
 from flowengine.server.identity import FAILURES
 from flowengine.server.oidc import OidcProvider
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server_settings import OidcSignIn
-from flowengine.settings import load_settings
+from flowengine.settings_files import load_settings
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS
 

@@ -226,7 +226,7 @@ def test_a_cookie_is_for_the_page_and_reads_and_changes_nothing_of_the_api(
 def test_a_cookie_is_that_of_one_port_of_the_host(api: Api) -> None:
     """Browsers send cookies to all ports of a host: servers must not replace or take others'."""
     first, second = "testserver:8383", "testserver:8384"
-    api._hosts = Hosts(frozenset({first, second}))
+    api.hosts = Hosts(frozenset({first, second}))
     api.application = api.new_application(api.records)
     sent = {"host": first, "content-type": "application/x-www-form-urlencoded"}
     signed_in = api.response(

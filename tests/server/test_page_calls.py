@@ -65,23 +65,6 @@ def test_an_approval_without_a_change_is_no_edit(api: Api, text: str) -> None:
     assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
 
 
-@pytest.mark.parametrize(
-    ("text", "old", "new", "meant"),
-    [
-        ("one\r\ntwo\r\nthree", "two", "2", "one\r\n2\r\nthree"),
-        ("one\ntwo\r\nthree", "three", "3", "one\ntwo\r\n3"),
-        ("so\xadft \u200fword", "word", "words", "so\xadft \u200fwords"),
-        ("so\xadft \u200fword", "so⟦U+00AD⟧ft", "soft", "soft \u200fword"),
-    ],
-)
-def test_an_edit_keeps_the_characters_and_line_endings_of_the_rest(
-    api: Api, text: str, old: str, new: str, meant: str
-) -> None:
-    result, address = asked(api, text)
-    approve(Browser(api), address, old, new)
-    assert api.engine.resume(result.execution).outputs == {"said": meant.upper()}
-
-
 def approve(browser: Browser, address: str, old: str = "", new: str = "") -> None:
     """Send the form of an approval as it is, or with one change."""
     fields = as_sent(browser("GET", address).text)

@@ -11,8 +11,8 @@ import pytest
 
 from flowengine.errors import UsageError
 from flowengine.server.guard import Rates
-from flowengine.server.problems import RequestRefused
-from flowengine.settings import load_settings
+from flowengine.server.refusals import RequestRefused
+from flowengine.settings_files import load_settings
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS
 

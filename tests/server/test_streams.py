@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine.server import rights, running, streams
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from tests.server.api import OWNER
 from tests.server.served import Served, Stream, until
 

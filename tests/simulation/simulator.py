@@ -583,10 +583,10 @@ def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
         The graph, with expressions and reducers as in the engine.
     """
     from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.flows import load
+    from flowengine.engines.flows import LANGUAGE, load
 
     loaded = flow if isinstance(flow, LoadedFlow) else load(flow)
-    return LinkedFlow(loaded.compiled, loaded.form).graph
+    return LinkedFlow(loaded.compiled, loaded.form, LANGUAGE).graph
 
 
 def _tidies(address: str) -> bool:

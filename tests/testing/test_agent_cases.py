@@ -251,18 +251,6 @@ def test_a_changed_prompt_or_tool_fails_at_the_first_difference(
     assert problem in found[0]
 
 
-def test_a_changed_description_of_a_tool_fails(tmp_path: Path) -> None:
-    one = Case(tmp_path, flow(ADDER), [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}])
-    one.run()
-    cases = f"cases:\n{text_of(recorded(one))}"
-    source = (tmp_path / "tools.py").read_text()
-    (tmp_path / "tools.py").write_text(source.replace("Add two numbers.", "Add numbers."))
-
-    [problem] = played(tmp_path, cases)
-    assert "description" in problem
-    assert "Add numbers." in problem
-
-
 def test_runs_of_every_kind_become_cases(tmp_path: Path) -> None:
     """Text calls, handoffs, a decision, a model error, and a long result."""
     agents = """
@@ -353,20 +341,6 @@ outputs: {answers: "${{ steps.ask.output }}"}
 
     found = recorded(one)
     assert sorted(found["agents"])[0] == "ask[0]/first"
-    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
-
-
-def test_the_window_of_a_model_is_in_the_case(tmp_path: Path) -> None:
-    (tmp_path / "tools.py").write_text(
-        "def add(a: int) -> str:\n    'Add.'\n    return 'x' * 4000\ndef boom(): 'No.'\n"
-    )
-    agent = "first: {instructions: You add., tools: [add], context: drop}"
-    script = [*({"calls": [call("add", f"c{n}", a=n)]} for n in range(4)), {"text": "so"}]
-    one = Case(tmp_path, flow(agent), script, facts=ModelFacts(window=4000, longest_reply=1000))
-    assert one.run().status == "succeeded"
-
-    found = recorded(one)
-    assert any("reduce" in address for address in found["expect"]["path"])
     assert played(tmp_path, f"cases:\n{text_of(found)}") == []
 
 

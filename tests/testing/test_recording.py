@@ -14,7 +14,6 @@ from flowengine import Engine
 from flowengine.engines.flows import load
 from flowengine.errors import Conflict, NotFound
 from flowengine.testing.recording import RecordedCase, record, recorded, text_of
-from flowengine.testing.suite import run_file
 from tests.engines import flows, world
 from tests.language.stage import Call, Stage
 from tests.language.test_any_order import SCRIPT, accepted, drawn
@@ -292,57 +291,6 @@ def test_bytes_and_odd_texts_come_back(stage: Stage) -> None:
 
     assert result.outputs == {"a": odd}
     same(stage.engine, result.execution)
-
-
-def test_a_changed_tool_or_flow_fails_the_case_at_the_first_difference(
-    stage: Stage, tmp_path: Path
-) -> None:
-    text = (
-        TOOLS
-        + "steps:\n  - {id: a, call: act, with: {value: 1}}\n"
-        + "  - {id: b, call: act, with: {value: hello}}\n"
-    )
-    result = stage.run(text)
-    case = same(stage.engine, result.execution).case
-    (tmp_path / "flow.test.yaml").write_text("cases:\n" + text_of(case))
-
-    def failures(old: str, new: str) -> list[str]:
-        (tmp_path / "flow.yaml").write_text(f"flowengine: 1\nid: flow\n{text}".replace(old, new))
-        [outcome] = run_file(str(tmp_path / "flow.test.yaml")).outcomes
-        return [problem.message for problem in outcome.problems]
-
-    assert failures("nothing", "nothing") == []
-    assert failures("value: hello", "value: hallo") == [
-        "'b' is called with other arguments than the case expects:\n"
-        'value: expected "hello", found "hallo"'
-    ]
-    [path, *_] = failures("id: a, call: act, with: {value: 1}", "id: a, output: 1")
-    assert path == "path\n  a\n  b" or "tools.a" in path
-
-
-def test_subflows_are_part_of_the_case(stage: Stage) -> None:
-    text = (
-        TOOLS
-        + """
-flows:
-  twice:
-    inputs: {n: {type: integer}}
-    state: {sum: {type: integer, default: 0, reducer: add}}
-    steps:
-      - {id: a, call: act, with: {value: "${{ inputs.n }}"}, set: {sum: "${{ inputs.n }}"}}
-      - {id: w, wait: 1h}
-    outputs: {sum: "${{ state.sum }}"}
-steps:
-  - {id: each, map: {over: [1, 2], as: n}, flow: twice, with: {n: "${{ n }}"}}
-outputs: {sums: "${{ steps.each.output.map(one, one.sum) }}"}
-"""
-    )
-    result = stage.run(text, id="it")
-    same(stage.engine, "it")
-    result = stage.later("it", 3600)
-
-    assert result.outputs == {"sums": [1, 2]}
-    assert same(stage.engine, "it").case["tools"]["each[1]/a"][0]["return"] == 2
 
 
 def test_a_secret_in_a_configuration_stands_in_the_case_by_name(

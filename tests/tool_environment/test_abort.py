@@ -19,6 +19,7 @@ from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.processes import processes
 from flowengine.tool_environment import (
+    CallBounds,
     CallError,
     DecisionError,
     ToolCall,
@@ -26,7 +27,6 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.local_environment import CallBounds
 from tests.tool_environment.world import (
     HANG,
     Asked,

@@ -14,7 +14,6 @@ import pytest
 
 from flowengine import Agent, Engine, MetaChain, Response
 from flowengine.agents.models import using
-from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
@@ -179,44 +178,6 @@ async def test_a_task_runs_with_tools_in_its_folder(
     assert kept
     assert kept[0]
     assert key not in str(kept)
-
-
-@pytest.mark.parametrize(
-    ("model", "key"),
-    [
-        ({"id": "scripted/task"}, None),
-        ({"id": "scripted/task", "apiKey": "sk-1"}, "sk-1"),
-        ({"id": "scripted/task", "api_key": "sk-1"}, "sk-1"),
-    ],
-)
-async def test_a_model_may_be_given_with_its_key(
-    manager: EnvironmentManager, folder: Path, model: dict[str, str], key: str | None
-) -> None:
-    scripted = ScriptedModel([{"text": "done"}])
-    register("scripted/task", scripted)
-    try:
-        response = await Client(folder, manager=manager).execute_task(model=model, task="x")
-    finally:
-        unregister("scripted/task")
-    assert response.result == "done"
-    assert scripted.requests[0].settings.get("api_key") == key
-
-
-@pytest.mark.parametrize(
-    ("model", "api_key", "message"),
-    [
-        ({"apiKey": "sk-1"}, None, r"a mapping with the keys \['apiKey'\]"),
-        ({"id": "a/b", "apikey": "sk-1"}, None, r"a mapping with the keys \['id', 'apikey'\]"),
-        ({"id": "a/b", "apiKey": "sk-1"}, "sk-2", "given twice"),
-    ],
-)
-async def test_a_model_that_cannot_be_read_is_refused_without_its_key(
-    manager: EnvironmentManager, folder: Path, model: Any, api_key: str | None, message: str
-) -> None:
-    client = Client(folder, manager=manager)
-    with pytest.raises(UsageError, match=message) as refused:
-        await client.execute_task(model=model, task="x", api_key=api_key)
-    assert "sk-" not in refused.value.with_hint
 
 
 def test_what_is_wrong_is_told_before_the_model_is_asked(

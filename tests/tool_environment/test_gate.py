@@ -44,7 +44,7 @@ async def after_a_rejection(env: LocalEnvironment, one: ToolCall) -> None:
 
 
 async def by_an_agents_function(env: LocalEnvironment, one: ToolCall) -> None:
-    [function] = through(env, [env._tools["count"].definition])
+    [function] = through(env, [tool(name="count")(lambda: None)])
     told = await function(step_of_call=Step(one.tool_call_id))
     assert "rejected" in told
 

@@ -89,14 +89,14 @@ def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path
 
 
 # Shows T46
-async def test_the_policies_of_the_host_hold_for_calls(
+async def test_the_rules_of_the_host_hold_for_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    rules = tmp_path / "flowengine" / "policies.yaml"
+    rules = tmp_path / "flowengine" / "rules.yaml"
     rules.parent.mkdir()
     rules.write_text("""
-policies:
+rules:
   - {deny: count}
   - {ask: echo, when: "${{ args.text == 'b' }}"}
   - {allow: echo, when: "${{ args.text == 'c' }}"}
@@ -108,7 +108,7 @@ policies:
         await env.register_tool(echo)
         denied = await env.execute_tool(call("count"))
         assert (denied.status, denied.ran, count.n) == ("rejected", "no", 0)
-        assert "policies.yaml" in str(denied.error)
+        assert "rules.yaml" in str(denied.error)
         assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
         asking = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="b")))
         await until(env.questions)  # regardless of approvals by the program

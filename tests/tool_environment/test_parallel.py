@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.tool_environment import ToolContext, tool
-from flowengine.tool_environment.local_environment import CallBounds
+from flowengine.tool_environment import CallBounds, ToolContext, tool
 from tests.tool_environment.world import Slow, call, made, until
 
 

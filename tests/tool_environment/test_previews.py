@@ -102,5 +102,5 @@ async def test_calls_that_nobody_is_asked_about_make_none() -> None:
 
 
 def test_what_is_no_preview_is_refused() -> None:
-    with pytest.raises(RegistrationError, match="preview 'x'"):
+    with pytest.raises(RegistrationError, match="'preview' must be a function"):
         define(with_preview("x"))

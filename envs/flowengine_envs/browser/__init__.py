@@ -17,7 +17,6 @@
 | `markdown`, `markdown_worker` | conversion of HTML to Markdown, in a separate process |
 | `browser_server`, `chromium_server.js` | Playwright: server and Chromium in the sandbox, client |
 | `long_messages` | truncates long messages of the server |
+| `library` | Playwright's names, imported when one is first used: when a browser opens |
 | `configuration`, `installation` | settings, and the programs and packages of this machine |
-
-Nothing here is imported before a browser opens, and only `browser_server` imports `playwright`.
 """

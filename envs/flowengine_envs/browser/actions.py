@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flowengine.sdk.visible_text import one_line
-from flowengine_envs.browser import faults
+from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import PlannedAction, read_uploads
 from flowengine_envs.browser.elements import find, usable
 from flowengine_envs.browser.loading import Acting, load, scroll_inside, scroll_window
 from flowengine_envs.browser.requests import ActionFailed, checked_url, is_file, reason_of
 from flowengine_envs.browser.session import TabState
-
-if TYPE_CHECKING:
-    from playwright.async_api import FilePayload, Locator
-
 
 _LONGEST_WAIT = 30.0
 _MOST_LINES = 50
@@ -145,16 +141,16 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
             await usable(acting, element, name, values if name == "select" else None)
         await acting.guard.check(_planned(acting, name, fields, element))
         return await action.run(acting, element, **fields)
-    except faults.TimeoutError as error:
+    except library.TimeoutError as error:
         reason = reason_of(error)
         late = f"timeout: the page did not take it in {acting.action_timeout:g} s"
         raise ActionFailed(late if "Timeout" in reason else f"{late}: {reason}") from None
-    except faults.Error as error:
+    except library.Error as error:
         raise ActionFailed(reason_of(error)) from None
 
 
 def _planned(
-    acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
+    acting: Acting, name: str, fields: Mapping[str, Any], element: library.Locator | None
 ) -> PlannedAction:
     seconds = acting.action_timeout
     return PlannedAction(
@@ -194,20 +190,20 @@ async def _reload(acting: Acting) -> None:
 
 
 async def _click(
-    acting: Acting, element: Locator, button: Any = "left", double: bool = False
+    acting: Acting, element: library.Locator, button: Any = "left", double: bool = False
 ) -> None:
     press = element.dblclick if double else element.click
     await press(button=button, timeout=acting.milliseconds)
 
 
-async def _fill(acting: Acting, element: Locator, text: str, submit: bool = False) -> None:
+async def _fill(acting: Acting, element: library.Locator, text: str, submit: bool = False) -> None:
     await element.fill(text, timeout=acting.milliseconds)
     await _look_at_filled(acting, element, text)
     if submit:
         await element.press("Enter", timeout=acting.milliseconds)
 
 
-async def _look_at_filled(acting: Acting, element: Locator, text: str) -> None:
+async def _look_at_filled(acting: Acting, element: library.Locator, text: str) -> None:
     """Check the value of a field after a text was entered.
 
     Raises:
@@ -227,7 +223,7 @@ async def _look_at_filled(acting: Acting, element: Locator, text: str) -> None:
         )
 
 
-async def _type(acting: Acting, element: Locator, text: str, submit: bool = False) -> None:
+async def _type(acting: Acting, element: library.Locator, text: str, submit: bool = False) -> None:
     for number, line in enumerate(text.split("\n")):
         if number:  # A press waits for the page that it may open, but typing does not.
             await element.press("Enter", timeout=acting.milliseconds)
@@ -247,15 +243,15 @@ async def _press(
     await element.press(key, timeout=acting.milliseconds)
 
 
-async def _select(acting: Acting, element: Locator, values: list[str]) -> Any:
+async def _select(acting: Acting, element: library.Locator, values: list[str]) -> Any:
     return await element.select_option([str(each) for each in values], timeout=acting.milliseconds)
 
 
-async def _check(acting: Acting, element: Locator, checked: bool = True) -> None:
+async def _check(acting: Acting, element: library.Locator, checked: bool = True) -> None:
     await element.set_checked(checked, timeout=acting.milliseconds)
 
 
-async def _hover(acting: Acting, element: Locator) -> None:
+async def _hover(acting: Acting, element: library.Locator) -> None:
     await element.hover(timeout=acting.milliseconds)
 
 
@@ -278,14 +274,17 @@ async def _scroll(
 
 
 async def _drag(
-    acting: Acting, element: Locator, to_ref: str | None = None, to_selector: str | None = None
+    acting: Acting,
+    element: library.Locator,
+    to_ref: str | None = None,
+    to_selector: str | None = None,
 ) -> None:
     target = await find(acting, to_ref, to_selector)
     await element.drag_to(target, timeout=acting.milliseconds)
 
 
-async def _upload(acting: Acting, element: Locator, paths: list[str]) -> None:
-    files: list[FilePayload] = [
+async def _upload(acting: Acting, element: library.Locator, paths: list[str]) -> None:
+    files: list[library.FilePayload] = [
         {"name": each.name, "mimeType": "application/octet-stream", "buffer": each.data}
         for each in acting.uploads
     ]
@@ -311,7 +310,7 @@ async def _wait_for(
     bound = min(acting.action_timeout if seconds is None else seconds, _LONGEST_WAIT)
     try:
         await element.wait_for(state="hidden" if gone else "visible", timeout=bound * 1000)
-    except faults.TimeoutError:
+    except library.TimeoutError:
         how = "is still there" if gone else "has not appeared"
         raise ActionFailed(f"timeout: '{text or selector}' {how} after {bound:g} s") from None
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -26,11 +26,8 @@ from flowengine.sdk.confined_files import Below
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.web.connections import Rules
 from flowengine.sdk.web.urls import BadHost, spelled
-from flowengine_envs.browser import faults
+from flowengine_envs.browser import library
 from flowengine_envs.browser.requests import ActionFailed, shown_url
-
-if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Frame, Locator, Page, Request, Route
 
 ENTER = re.compile(r"(?:^|\+)(?:Enter|NumpadEnter|Space| )$")
 """Keys that submit the form in which they are pressed, or press a button."""
@@ -101,7 +98,9 @@ class Touched(NamedTuple):
         return self.filled and (self.pressed or action != "click")
 
 
-async def touched(page: Page, element: Locator | None, seconds: float) -> Touched | None:
+async def touched(
+    page: library.Page, element: library.Locator | None, seconds: float
+) -> Touched | None:
     """Return the element that an action would touch.
 
     Args:
@@ -126,7 +125,7 @@ async def touched(page: Page, element: Locator | None, seconds: float) -> Touche
     return _read(fields if isinstance(fields, dict) else {})
 
 
-async def _focused(page: Page) -> Locator | None:
+async def _focused(page: library.Page) -> library.Locator | None:
     for frame in page.frames:
         focused = frame.locator(":focus")
         if await focused.count() and await focused.first.evaluate("at => at.tagName") != "IFRAME":
@@ -168,9 +167,9 @@ class Passwords:
     """The passwords in the tabs of one profile."""
 
     def __init__(self) -> None:
-        self._held: WeakKeyDictionary[Page, list[str]] = WeakKeyDictionary()
+        self._held: WeakKeyDictionary[library.Page, list[str]] = WeakKeyDictionary()
 
-    async def look(self, page: Page, *more: str) -> None:
+    async def look(self, page: library.Page, *more: str) -> None:
         """Read the password fields of a page, including frames.
 
         Args:
@@ -180,11 +179,11 @@ class Passwords:
         try:
             async with asyncio.timeout(_LOOKING):
                 values = [each for frame in page.frames for each in await _values(frame)]
-        except (TimeoutError, faults.Error):
+        except (TimeoutError, library.Error):
             values = ["\0"]  # A frame that does not respond may contain one.
         self._held[page] = [*values, *filter(None, more)]
 
-    def may_leave_by(self, request: Request) -> bool:
+    def may_leave_by(self, request: library.Request) -> bool:
         """Return whether a request may contain a password from a page.
 
         A request that writes may contain any password of its page, or of any page if it navigates.
@@ -200,7 +199,7 @@ class Passwords:
         return bool(values) if writes else any(_is_in(each, request.url) for each in values)
 
 
-async def _values(frame: Frame) -> list[str]:
+async def _values(frame: library.Frame) -> list[str]:
     fields = frame.locator(PASSWORDS)
     # Playwright reads them where scripts of the page cannot answer instead.
     values = [
@@ -248,9 +247,9 @@ class PlannedAction(NamedTuple):
     name: str
     fields: Mapping[str, Any]
     """Its fields, except those that name the element."""
-    element: Locator | None
+    element: library.Locator | None
     """The element that it acts on."""
-    page: Page
+    page: library.Page
     seconds: float
     """Seconds that the page may take for it."""
     uploads: Sequence[FileUpload]
@@ -370,7 +369,7 @@ class ApprovalGuard:
         """Return why to refuse a connection that the network's rules allow, or an empty string."""
         return NOT_APPROVED if NEW_HOST in self.asks and self._is_new(host) else ""
 
-    async def watch(self, context: BrowserContext) -> None:
+    async def watch(self, context: library.BrowserContext) -> None:
         """Stop unapproved requests of a profile that would send a password."""
         if PASSWORD in self.asks:
             await context.route("**/*", self._look)
@@ -380,7 +379,7 @@ class ApprovalGuard:
         reported, self.stopped = self.stopped, []
         return [*dict.fromkeys(reported)]
 
-    async def ended(self, page: Page | None) -> None:
+    async def ended(self, page: library.Page | None) -> None:
         """Record the end of an action and the passwords that it left on the page.
 
         Its permissions end.
@@ -389,14 +388,14 @@ class ApprovalGuard:
         if PASSWORD in self.asks and page is not None:
             await self._passwords.look(page)
 
-    async def _look(self, route: Route) -> None:
+    async def _look(self, route: library.Route) -> None:
         """Check a request before it is sent."""
         request, to = route.request, _origin(route.request.url)
         try:
             sends = to not in self._released and self._passwords.may_leave_by(request)
-        except faults.Error:
+        except library.Error:
             sends = True  # The page that sends it is unknown.
-        with suppress(faults.Error):  # The page may be closed by now.
+        with suppress(library.Error):  # The page may be closed by now.
             if not sends:
                 await route.fallback()
                 return

@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from playwright.async_api import Browser, Playwright, async_playwright
-
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
 from flowengine.sdk.sizes import size_text
-from flowengine_envs.browser import faults, installation
+from flowengine_envs.browser import installation, library
 from flowengine_envs.browser.long_messages import Shortened
 from flowengine_envs.kinds.supervised import start_program
 
@@ -70,7 +68,7 @@ class BrowserServer:
         """The last lines of its standard error."""
         return self._log.decode(errors="replace").strip()
 
-    async def connect(self) -> Browser:
+    async def connect(self) -> library.Browser:
         """Return its browser.
 
         Raises:
@@ -84,7 +82,7 @@ class BrowserServer:
             client = await starting
         try:
             return await client.chromium.connect(address)
-        except faults.Error:
+        except library.Error:
             replace_ended()
             if self._connected:
                 raise
@@ -269,19 +267,19 @@ class _Client:
 
     def __init__(self) -> None:
         self.users = 0
-        self.starting: asyncio.Future[Playwright] | None = None
+        self.starting: asyncio.Future[library.Playwright] | None = None
 
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def playwright() -> AsyncIterator[Playwright]:
+async def playwright() -> AsyncIterator[library.Playwright]:
     """Use Playwright. The first user starts it, and the last one ends it."""
     client = _clients.setdefault(asyncio.get_running_loop(), _Client())
     client.users += 1
     if client.starting is None:
-        client.starting = asyncio.ensure_future(async_playwright().start())
+        client.starting = asyncio.ensure_future(library.async_playwright().start())
     try:
         yield await asyncio.shield(client.starting)
     finally:

@@ -12,20 +12,16 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Request, Sandbox, Tracer
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine.sdk.visible_text import one_line
-from flowengine_envs.browser import faults, installation
+from flowengine_envs.browser import installation, library
+from flowengine_envs.browser.browser_server import BrowserServer, start_server
 from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.kinds.supervised import Traces
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext
-
-    from flowengine_envs.browser.browser_server import BrowserServer
 
 ARRIVING = "downloads"
 """Directory of the sandbox's home that receives downloads."""
@@ -79,7 +75,7 @@ class ProfileServices(Protocol):
     def refused(self) -> Sequence[str]:
         """Return the connections refused since the last call."""
 
-    async def leave(self, context: BrowserContext | None) -> None:
+    async def leave(self, context: library.BrowserContext | None) -> None:
         """Close the profile, and everything that only it uses."""
 
 
@@ -108,7 +104,7 @@ class Chromium:
         self.arriving = own.home / ARRIVING
         self.converter = Converter(self.sandbox, request.config.interpreter)
         self._server: BrowserServer | None = None
-        self._browser: Browser | None = None
+        self._browser: library.Browser | None = None
         self._free = deque(range(request.config.proxies))
         self._profiles = 0
         self._sound = True
@@ -155,8 +151,6 @@ class Chromium:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def _launch(self, request: Request) -> None:
-        from flowengine_envs.browser.browser_server import start_server
-
         options = {
             "executablePath": installation.browser(request.config.program),
             "headless": True,
@@ -168,10 +162,10 @@ class Chromium:
         server = self._server = await start_server(self.sandbox, options)
         try:
             self._browser = await server.connect()
-        except (EnvironmentStartFailed, faults.Error) as error:
+        except (EnvironmentStartFailed, library.Error) as error:
             raise not_started(request, error) from None
 
-    async def context(self, proxy: int, **options: Any) -> BrowserContext:
+    async def context(self, proxy: int, **options: Any) -> library.BrowserContext:
         """Open a profile.
 
         Args:
@@ -190,12 +184,12 @@ class Chromium:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             # It opens nevertheless, and nothing else would close it.
-            with suppress(faults.Error, TimeoutError):
+            with suppress(library.Error, TimeoutError):
                 async with asyncio.timeout(_CLOSING):
                     await (await opening).close()
             raise
 
-    async def leave(self, profile: Profile, context: BrowserContext | None) -> None:
+    async def leave(self, profile: Profile, context: library.BrowserContext | None) -> None:
         """Close a profile and free its place. The process ends with the last one."""
         if context is not None and self._profiles > 1:
             await self._close_context(context)
@@ -207,13 +201,13 @@ class Chromium:
             self._closed()
             await self.close()
 
-    async def _close_context(self, context: BrowserContext) -> None:
+    async def _close_context(self, context: library.BrowserContext) -> None:
         try:
             async with asyncio.timeout(_CLOSING):
                 await context.close()
         except TimeoutError:
             self._sound = False
-        except faults.Error:
+        except library.Error:
             pass  # It has ended.
 
     def trace(self, tracer: Tracer) -> None:
@@ -272,7 +266,7 @@ class Profile:
             self.chromium.sandbox.judge_connections(judge, self.proxy)
             self._judged = True
 
-    async def open(self, state: dict[str, Any] | None) -> BrowserContext:
+    async def open(self, state: dict[str, Any] | None) -> library.BrowserContext:
         """Open the profile.
 
         Args:
@@ -296,7 +290,7 @@ class Profile:
         self.chromium.trace(self.trace)
         return context
 
-    async def leave(self, context: BrowserContext | None) -> None:
+    async def leave(self, context: library.BrowserContext | None) -> None:
         """Close the profile. The process ends with the last one."""
         await self.chromium.leave(self, context)
         if self._judged:  # The proxy's next user has different rules.

@@ -8,15 +8,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flowengine_envs.browser import faults
+from flowengine_envs.browser import library
 from flowengine_envs.browser.loading import Acting
 from flowengine_envs.browser.requests import BUSY, LONGEST, ActionFailed, reason_of
-
-if TYPE_CHECKING:
-    from playwright.async_api import Locator
-
 
 _REFERENCE = re.compile(r"(?:f\d+)?e\d+\Z", re.ASCII)
 _MOST_SHOWN = 5
@@ -57,7 +53,7 @@ _OPTIONS = """(element, values) => {
 
 async def find(
     acting: Acting, ref: str | None, selector: str | None, *, hidden: bool = False
-) -> Locator:
+) -> library.Locator:
     """Return the one element that an action names.
 
     Args:
@@ -93,7 +89,7 @@ async def find(
     return locator
 
 
-async def _wait(acting: Acting, locator: Locator, selector: str, *, hidden: bool) -> None:
+async def _wait(acting: Acting, locator: library.Locator, selector: str, *, hidden: bool) -> None:
     first, seconds, waited = locator.first, acting.action_timeout, 0.0
     soon = 0.0 if hidden else min(_PATIENCE, seconds)
 
@@ -109,24 +105,24 @@ async def _wait(acting: Acting, locator: Locator, selector: str, *, hidden: bool
         await first.wait_for(state="attached", timeout=max(0.1, seconds - soon) * 1000)
         if not hidden:
             await _until(acting, reason, f"'{selector:.200}': ", waited)
-    except faults.TimeoutError:
+    except library.TimeoutError:
         await _answer(first.count(), _PATIENCE)  # Raises if the page does not respond at all.
         what = f"no such element after {seconds:g} s"
         raise ActionFailed(f"'{selector:.200}': {what}") from None
-    except faults.Error as error:
+    except library.Error as error:
         raise ActionFailed(f"'{selector:.200}': {reason_of(error)}") from None
 
 
-async def _appears(element: Locator, seconds: float) -> bool:
+async def _appears(element: library.Locator, seconds: float) -> bool:
     try:
         await element.wait_for(state="visible", timeout=seconds * 1000)
-    except faults.TimeoutError:
+    except library.TimeoutError:
         return False
     return True
 
 
 async def usable(
-    acting: Acting, element: Locator, action: str, options: list[str] | None = None
+    acting: Acting, element: library.Locator, action: str, options: list[str] | None = None
 ) -> None:
     """Wait until an element can take an action.
 
@@ -164,7 +160,7 @@ async def usable(
     if pointed and doubt:
         try:  # It tries several ways of scrolling before it fails.
             await element.hover(trial=True, timeout=_PATIENCE * 1000)
-        except faults.TimeoutError as error:
+        except library.TimeoutError as error:
             if "covered" in (why := reason_of(error)) and not acting.tab.requests.busy:
                 raise ActionFailed(why) from None
 
@@ -207,7 +203,7 @@ async def _until(
         await asyncio.sleep(_AGAIN)
 
 
-async def _lacking(element: Locator, values: list[str]) -> str:
+async def _lacking(element: library.Locator, values: list[str]) -> str:
     """Describe the options that a list does not contain."""
     answer = await element.evaluate(_OPTIONS, values)
     if not isinstance(answer, list) or not answer[0]:
@@ -216,9 +212,9 @@ async def _lacking(element: Locator, values: list[str]) -> str:
     return f"it has no option {lacks[0][:50]!r}; it has {', '.join(map(repr, has))}"[:LONGEST]
 
 
-async def _line(element: Locator) -> str:
+async def _line(element: library.Locator) -> str:
     try:
         tree = await element.aria_snapshot(mode="ai", timeout=1000)
-    except faults.Error:
+    except library.Error:
         return "- (gone meanwhile)"
     return tree.splitlines()[0][:LONGEST] if tree else "- (not in the accessibility tree)"

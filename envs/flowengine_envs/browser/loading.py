@@ -7,18 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.sdk.visible_text import one_line
-from flowengine_envs.browser import faults
+from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import ApprovalGuard, FileUpload
 from flowengine_envs.browser.requests import ActionFailed, reason_of, shown_url
 from flowengine_envs.browser.session import BrowserSession, TabState
 from flowengine_envs.network.proxy import NAME
-
-if TYPE_CHECKING:
-    from playwright.async_api import Locator, Page
-
 
 # Loads pages, and waits until their text has arrived.
 
@@ -67,7 +63,7 @@ class Acting:
         return self.session.guard
 
     @property
-    def page(self) -> Page:
+    def page(self) -> library.Page:
         """The active page."""
         return self.tab.page
 
@@ -94,7 +90,7 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
     try:
         left = max(0.001, deadline - loop.time())
         await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)
-    except faults.TimeoutError:
+    except library.TimeoutError:
         raise ActionFailed(f"{late} completely: this is the loaded part") from None
 
 
@@ -104,14 +100,14 @@ async def _response(
     """Start to load a page, and return the response. None: it is a download."""
     try:
         return await go(acting.navigation_timeout * 1000)
-    except faults.TimeoutError:
+    except library.TimeoutError:
         raise Navigation(shown_url(url), late) from None
-    except faults.Error as error:
+    except library.Error as error:
         if "Download is starting" in str(error):
             return None
         if "ERR_ABORTED" not in str(error):
             # Chromium is about to show its own error page, which would interrupt the next one.
-            with suppress(faults.Error):
+            with suppress(library.Error):
                 await acting.page.wait_for_url(
                     lambda at: at.startswith("chrome-error:"),
                     wait_until="commit",
@@ -206,7 +202,7 @@ _PATIENCE = 500
 
 
 async def scroll_inside(
-    element: Locator, direction: str, pixels: int | None, seconds: float
+    element: library.Locator, direction: str, pixels: int | None, seconds: float
 ) -> str:
     """Scroll the list or area that an element is in, or the element itself.
 
@@ -224,7 +220,7 @@ async def scroll_inside(
     return _movement(moved, direction)
 
 
-async def scroll_window(page: Page, direction: str, pixels: int | None) -> str:
+async def scroll_window(page: library.Page, direction: str, pixels: int | None) -> str:
     """Scroll the area in the middle of the window with the mouse wheel.
 
     Args:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from flowengine.sdk.environments import Program, Sandbox
+from flowengine_documents.document import MIB
 from flowengine_envs.browser.markdown_worker import LARGEST_ANSWER, START
 from flowengine_envs.documents import conversion
-from flowengine_envs.documents.document import MIB
 from flowengine_envs.link.parts import async_read, part
 
 MEMORY = 1024 * MIB

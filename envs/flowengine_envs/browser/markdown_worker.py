@@ -23,8 +23,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import ConversionLimits, Unreadable
+from flowengine_documents.document import ConversionLimits, Unreadable
+from flowengine_envs.documents.converting import convert
 from flowengine_envs.inside import fork_servers, system
 from flowengine_envs.inside.fork_servers import ForkServer, standing
 from flowengine_envs.inside.killing import kill_everything, own_process_numbers

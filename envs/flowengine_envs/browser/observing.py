@@ -7,19 +7,15 @@ import re
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from flowengine_envs.browser import faults
+from flowengine_envs.browser import library
 from flowengine_envs.browser.configuration import BrowserConfig
 from flowengine_envs.browser.loading import cause
 from flowengine_envs.browser.markdown import Markdown
 from flowengine_envs.browser.observation import WebObservation, first_lines
 from flowengine_envs.browser.requests import reason_of, shown_url
 from flowengine_envs.browser.session import BrowserSession, PageText, TabState
-
-if TYPE_CHECKING:
-    from playwright.async_api import Frame, Page
-
 
 _TITLES = re.compile(
     r"just a moment|attention required|are you (a )?(human|robot)|access denied"
@@ -71,7 +67,7 @@ class PageTree(NamedTuple):
     """Number of frames left out because they do not respond."""
 
 
-async def read_tree(page: Page, seconds: float) -> PageTree:
+async def read_tree(page: library.Page, seconds: float) -> PageTree:
     """Return the tree of a page.
 
     Args:
@@ -89,11 +85,13 @@ async def read_tree(page: Page, seconds: float) -> PageTree:
         return PageTree(await _snapshot(page, seconds))
     try:
         return await _with_frames(page, frames, min(_SOON, seconds))
-    except faults.TimeoutError:  # The page itself takes longer.
+    except library.TimeoutError:  # The page itself takes longer.
         return await _with_frames(page, frames, seconds - _SOON)
 
 
-async def _with_frames(page: Page, frames: Sequence[Frame], seconds: float) -> PageTree:
+async def _with_frames(
+    page: library.Page, frames: Sequence[library.Frame], seconds: float
+) -> PageTree:
     """Return the tree without frames that do not respond in this time.
 
     All frames are queried at once, so stuck frames cost this time only once.
@@ -103,12 +101,12 @@ async def _with_frames(page: Page, frames: Sequence[Frame], seconds: float) -> P
     return PageTree(text, answered.count(False))
 
 
-async def _snapshot(page: Page, seconds: float) -> str:
+async def _snapshot(page: library.Page, seconds: float) -> str:
     return await page.aria_snapshot(mode="ai", timeout=seconds * 1000)
 
 
-async def _answers(frame: Frame) -> bool:
-    with suppress(faults.Error, TimeoutError):
+async def _answers(frame: library.Frame) -> bool:
+    with suppress(library.Error, TimeoutError):
         async with asyncio.timeout(_SOON):
             await frame.evaluate("0")
             return True
@@ -243,7 +241,7 @@ async def _part(work: Awaitable[Any], deadline: float) -> Any:
             return await work
     except TimeoutError:
         return _Missing(f"there is none after {_now() - began:.0f} s")
-    except faults.Error as error:
+    except library.Error as error:
         return _Missing(reason_of(error))
 
 

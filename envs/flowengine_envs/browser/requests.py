@@ -10,21 +10,16 @@ import re
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from flowengine.sdk import PathEscape, StepError
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.sizes import size_text
-from flowengine_envs.browser import faults
+from flowengine_documents.terminal_text import clean
+from flowengine_envs.browser import library
 from flowengine_envs.browser.observation import Downloaded
-from flowengine_envs.link.terminal_text import clean
 from flowengine_envs.network.file_names import safe, unused
 from flowengine_envs.network.proxy import NAME
-
-if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Download, Frame, Page, Request, Response, Route
-
 
 # Reasons for failed actions, worded for the caller.
 
@@ -130,7 +125,7 @@ class TabRequests:
         page: Its page.
     """
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: library.Page) -> None:
         self.status: int | None = None
         """Status of the page's response."""
         self.failure = ""
@@ -142,8 +137,8 @@ class TabRequests:
         self._page = page
         self._coming: int | None = None
         self._untold: deque[str] = deque(maxlen=_MOST)
-        self._loading: set[Request] = set()
-        self._open: set[Request] = set()
+        self._loading: set[library.Request] = set()
+        self._open: set[library.Request] = set()
         self._changed = asyncio.Event()
         page.on("request", self._began)
         page.on("response", self._answered)
@@ -191,7 +186,7 @@ class TabRequests:
                 self.status = response.status
                 return
 
-    def _began(self, asked: Request) -> None:
+    def _began(self, asked: library.Request) -> None:
         if asked.redirected_from is None and self._is_page(asked):
             self.failures.clear()
             self._open.clear()
@@ -199,12 +194,12 @@ class TabRequests:
             self._loading.add(asked)
             self._open.add(asked)
 
-    def _ended(self, asked: Request) -> None:
+    def _ended(self, asked: library.Request) -> None:
         self._loading.discard(asked)
         self._open.discard(asked)
         self._changed.set()
 
-    def _answered(self, response: Response) -> None:
+    def _answered(self, response: library.Response) -> None:
         asked, status = response.request, response.status
         if self._is_page(asked):
             self._coming = status
@@ -212,7 +207,7 @@ class TabRequests:
             return
         self._note(asked, str(status), is_reported=not self._is_page(asked))
 
-    def _failed(self, asked: Request) -> None:
+    def _failed(self, asked: library.Request) -> None:
         self._ended(asked)
         failure = str(asked.failure or "failed")
         is_page = self._is_page(asked)
@@ -224,26 +219,26 @@ class TabRequests:
         if answer is None or answer.status < _FAULT:  # otherwise already recorded
             self._note(asked, failure, is_reported=not is_page and not failure.startswith(_UNTOLD))
 
-    def _note(self, asked: Request, why: str, *, is_reported: bool) -> None:
+    def _note(self, asked: library.Request, why: str, *, is_reported: bool) -> None:
         line = f"{asked.method} {shown_url(asked.url)[:_LONGEST]} {why[:_LONGEST]}"
         self.failures.append(line)
         if is_reported and asked.resource_type in _LOADED:
             self._untold.append(line)
 
-    def _navigated(self, frame: Frame) -> None:
+    def _navigated(self, frame: library.Frame) -> None:
         """Record a new page, unless it is the current one."""
         if frame is not self._page.main_frame:
             return
         if self._coming is not None or frame.url.startswith(_WITHOUT_STATUS):
             self.status, self._coming = self._coming, None
 
-    def _is_page(self, asked: Request) -> bool:
+    def _is_page(self, asked: library.Request) -> bool:
         """Return whether a request is for the page itself, not for one of its resources."""
         if not asked.is_navigation_request():
             return False
         try:
             return asked.frame is self._page.main_frame
-        except faults.Error:  # A new tab, whose frame does not exist yet.
+        except library.Error:  # A new tab, whose frame does not exist yet.
             return True
 
 
@@ -275,7 +270,7 @@ class Downloads:
         self._names: set[str] = set()
         self._done: list[Downloaded] = []
 
-    def save(self, download: Download) -> None:
+    def save(self, download: library.Download) -> None:
         """Start saving a file that a page offers."""
         task = asyncio.ensure_future(self._take(download))
         self._running.add(task)
@@ -298,20 +293,20 @@ class Downloads:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _take(self, download: Download) -> None:
+    async def _take(self, download: library.Download) -> None:
         url = shown_url(download.url) if not download.url.startswith("data:") else "data:"
         try:
             reason = await self._arrived(download)
             if not reason:
                 self._done.append(await self._kept(download, url))
                 return
-        except faults.Error as error:
+        except library.Error as error:
             reason = str(error).splitlines()[0]
         except OSError as error:
             reason = f"it cannot be written: {error.strerror}"
         self._done.append(Downloaded("", 0, url, reason))
 
-    async def _arrived(self, download: Download) -> str:
+    async def _arrived(self, download: library.Download) -> str:
         """Wait until it is complete. Return the reason if it fails."""
         ending = asyncio.ensure_future(download.failure())
         too_large = False
@@ -340,7 +335,7 @@ class Downloads:
                     size += each.lstat().st_size
         return size
 
-    async def _kept(self, download: Download, url: str) -> Downloaded:
+    async def _kept(self, download: library.Download, url: str) -> Downloaded:
         """Copy a complete file out of the sandbox.
 
         A page may have compromised the server that sends it, so the bytes sent are also counted.
@@ -367,7 +362,7 @@ class Downloads:
         return f"{FOLDER}/{name}"
 
 
-async def _content(download: Download, largest: int) -> bytes | None:
+async def _content(download: library.Download, largest: int) -> bytes | None:
     """Return the bytes of a received download. None: it exceeds the limit.
 
     Playwright can save downloads only as files without a size limit. It therefore writes to a pipe,
@@ -423,7 +418,7 @@ class WorkspaceFiles:
         )
         self._serves = False
 
-    async def open(self, context: BrowserContext, address: str) -> str:
+    async def open(self, context: library.BrowserContext, address: str) -> str:
         """Prepare the files for display.
 
         Args:
@@ -467,10 +462,10 @@ class WorkspaceFiles:
         except ValueError:  # A character that is invalid in paths.
             raise ActionFailed(f"UrlRefused: {path[:200]!r} is not a path") from None
 
-    async def _answer(self, route: Route) -> None:
+    async def _answer(self, route: library.Route) -> None:
         """Answer a request for a file, or refuse it."""
         request = route.request
-        with suppress(faults.Error):  # The page may be closed by now.
+        with suppress(library.Error):  # The page may be closed by now.
             if request.resource_type not in _SHOWN:
                 await route.abort("accessdenied")
                 return

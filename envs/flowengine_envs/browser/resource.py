@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.sdk import EnvironmentFailure, EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Screen
+from flowengine_envs.browser import library
 from flowengine_envs.browser.actions import ACTIONS, do
 from flowengine_envs.browser.approvals import ApprovalGuard, Unapproved
 from flowengine_envs.browser.loading import Acting, Navigation
@@ -31,11 +32,6 @@ from flowengine_envs.browser.session import BrowserSession
 from flowengine_envs.browser.sharing import open_session
 from flowengine_envs.browser.verbs import Verbs
 from flowengine_envs.sandboxes.mounts import named_folder
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser as PlaywrightBrowser
-    from playwright.async_api import BrowserContext, Page
-
 
 STATE = "browser.json"
 """File of the home directory with cookies, storage and address, between two openings."""
@@ -105,7 +101,7 @@ class Browser(Verbs):
         return self._guard.opening
 
     @property
-    def page(self) -> Page:
+    def page(self) -> library.Page:
         """The live page of the active tab, an object of Playwright's asynchronous API.
 
         It belongs to the event loop of environments. Await its methods there, for example with
@@ -114,12 +110,12 @@ class Browser(Verbs):
         return self._live().tab.page
 
     @property
-    def context(self) -> BrowserContext:
+    def context(self) -> library.BrowserContext:
         """The live profile. See `page`."""
         return self._live().context
 
     @property
-    def browser(self) -> PlaywrightBrowser | None:
+    def browser(self) -> library.Browser | None:
         """The live browser. See `page`."""
         return self._live().browser
 

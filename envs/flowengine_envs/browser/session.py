@@ -11,19 +11,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from flowengine_envs.browser import faults
+from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import ApprovalGuard
 from flowengine_envs.browser.chromium import ProfileServices
 from flowengine_envs.browser.long_messages import is_cut
 from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.browser.observation import DialogShown, Tab
 from flowengine_envs.browser.requests import Downloads, TabRequests, WorkspaceFiles, shown_url
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
-
 
 LARGEST = 16 * 1024 * 1024
 """Maximum characters of HTML that are read from a page."""
@@ -46,7 +42,7 @@ class PageText(NamedTuple):
     """The first fields that prevented submitting a form, and why."""
 
 
-async def read_page(session: CDPSession, seconds: float) -> PageText:
+async def read_page(session: library.CDPSession, seconds: float) -> PageText:
     """Read a page.
 
     Args:
@@ -118,20 +114,20 @@ class TabState:
         page: Playwright's object for it.
     """
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: library.Page) -> None:
         self.page = page
         self.crashed = False
         self.refused = ("", "")
         """The address that the proxy refused, if the page is its answer, and the reason."""
         self.requests = TabRequests(page)
-        self._session: CDPSession | None = None
+        self._session: library.CDPSession | None = None
         self._opening = asyncio.Lock()
         page.on("crash", self._crash)
         page.on("close", lambda *_: self.requests.forget())
 
     async def settle(self, seconds: float) -> None:
         """Wait until the requests of an action have been answered, up to this time."""
-        with suppress(TimeoutError, faults.Error):
+        with suppress(TimeoutError, library.Error):
             async with asyncio.timeout(seconds):
                 await self.page.wait_for_load_state("domcontentloaded")
                 await self.page.evaluate("() => new Promise(done => setTimeout(done))")
@@ -160,10 +156,10 @@ class TabState:
             asked |= {"captureBeyondViewport": True, "clip": clip}
         answer = await (await self._devtools()).send("Page.captureScreenshot", asked)
         if is_cut(answer["data"]):
-            raise faults.Error("it is too large")
+            raise library.Error("it is too large")
         return b64decode(answer["data"])
 
-    async def _devtools(self) -> CDPSession:
+    async def _devtools(self) -> library.CDPSession:
         async with self._opening:  # Parts of an observation are created concurrently.
             if self._session is None:
                 self._session = await self.page.context.new_cdp_session(self.page)
@@ -174,7 +170,9 @@ class TabState:
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER):
                 while not self.is_closed:
-                    with suppress(faults.Error):  # Another page is loading, so it is queried again.
+                    with suppress(
+                        library.Error
+                    ):  # Another page is loading, so it is queried again.
                         await self.page.evaluate("0")
                         return True
                     await asyncio.sleep(_AGAIN)
@@ -182,7 +180,7 @@ class TabState:
 
     async def title(self) -> str:
         """Return the title, if the page responds soon."""
-        with suppress(faults.Error, TimeoutError):
+        with suppress(library.Error, TimeoutError):
             async with asyncio.timeout(_SOON):
                 return (await self.page.title())[:1000]
         return ""
@@ -207,7 +205,7 @@ class BrowserSession:
     def __init__(
         self,
         place: ProfileServices,
-        context: BrowserContext,
+        context: library.BrowserContext,
         downloads: Downloads,
         most: int,
         guard: ApprovalGuard,
@@ -229,7 +227,7 @@ class BrowserSession:
         self._more_dialogs = 0
         self._refused_tabs = 0
         self._crashed = 0
-        self._targets: CDPSession | None = None
+        self._targets: library.CDPSession | None = None
         self._profile = ""
         self._tabs_changed = asyncio.Event()
         self._blank_tabs = 0
@@ -255,7 +253,7 @@ class BrowserSession:
         return self._place.refused()
 
     @property
-    def browser(self) -> Browser | None:
+    def browser(self) -> library.Browser | None:
         """Playwright's object for the browser."""
         return self.context.browser
 
@@ -288,7 +286,7 @@ class BrowserSession:
             self._new_tab = False
         return self.tab
 
-    def add(self, page: Page) -> TabState:
+    def add(self, page: library.Page) -> TabState:
         """Track a page, and make it the active one."""
         for at, each in enumerate(self.tabs):
             if each.page is page:
@@ -307,7 +305,7 @@ class BrowserSession:
             self.tabs.remove(tab)
             if at <= self.active:
                 self.active = max(0, self.active - 1)
-        with suppress(faults.Error, TimeoutError):
+        with suppress(library.Error, TimeoutError):
             async with asyncio.timeout(_CLOSING):
                 await tab.page.close(run_before_unload=False)
 
@@ -317,7 +315,7 @@ class BrowserSession:
         A tab that is not tracked in time may never be, so later calls do not wait for it.
         """
         blank = 0
-        with suppress(faults.Error, TimeoutError):
+        with suppress(library.Error, TimeoutError):
             async with asyncio.timeout(seconds):
                 while (blank := await self._untracked()) > self._blank_tabs:
                     self._tabs_changed.clear()
@@ -390,13 +388,13 @@ class BrowserSession:
             self.context.remove_listener("page", self._opened)
             self.context.remove_listener("dialog", self._asked)
             if self._targets is not None and self.alive:
-                with suppress(faults.Error, TimeoutError):
+                with suppress(library.Error, TimeoutError):
                     async with asyncio.timeout(_CLOSING):
                         await self._targets.detach()
         finally:
             await self._place.leave(self.context)
 
-    def _opened(self, page: Page) -> None:
+    def _opened(self, page: library.Page) -> None:
         self._tabs_changed.set()
         if any(each.page is page for each in self.tabs):
             return
@@ -408,7 +406,7 @@ class BrowserSession:
         self._new_tab = bool(self.tabs)
         self.add(page)
 
-    def _asked(self, dialog: Dialog) -> None:
+    def _asked(self, dialog: library.Dialog) -> None:
         self._later(self._answer(dialog))
 
     @property
@@ -417,7 +415,7 @@ class BrowserSession:
         began = self.dialog_times[0] if len(self.dialog_times) == _MANY_DIALOGS else -math.inf
         return time.monotonic() - began < _DIALOG_SECONDS
 
-    async def _answer(self, dialog: Dialog) -> None:
+    async def _answer(self, dialog: library.Dialog) -> None:
         self.dialog_times.append(time.monotonic())
         # A page must not be able to prevent navigation.
         accept, text = dialog.type == "beforeunload", None
@@ -434,7 +432,7 @@ class BrowserSession:
 
     def _later(self, work: Any) -> None:
         async def done() -> None:
-            with suppress(faults.Error):  # The page may be closed by now.
+            with suppress(library.Error):  # The page may be closed by now.
                 await work
 
         task = asyncio.ensure_future(done())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request
-from flowengine_envs.browser import faults
+from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import NEW_HOST, ApprovalGuard
 from flowengine_envs.browser.chromium import Chromium, Profile, not_started
 from flowengine_envs.browser.requests import Downloads, WorkspaceFiles
@@ -71,7 +71,7 @@ async def open_session(
         session = BrowserSession(place, context, downloads, config.tabs, guard, files)
         session.add(await context.new_page())
         return session
-    except faults.Error as error:
+    except library.Error as error:
         await asyncio.shield(place.leave(context))
         raise not_started(request, error) from None
     except BaseException:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from flowengine.sdk import EnvironmentUnavailable, ValidationError
@@ -19,7 +19,7 @@ from flowengine.sdk.browser_tools import ToolPicture
 from flowengine.sdk.environments import Request, Sandbox, awaitable, background, blocking
 from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.untrusted import marked
-from flowengine_envs.browser import faults
+from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import ApprovalGuard
 from flowengine_envs.browser.markdown import Converter, Markdown
 from flowengine_envs.browser.observation import WebObservation
@@ -30,10 +30,6 @@ from flowengine_envs.browser.session import BrowserSession
 from flowengine_envs.browser.written_actions import read_action
 from flowengine_envs.compat.python_envs import Unmanaged, sandbox_of, with_env
 from flowengine_envs.workspaces.own_folder import make_own
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser as PlaywrightBrowser
-    from playwright.async_api import BrowserContext, Page
 
 __all__ = [
     "Adopted",
@@ -58,9 +54,9 @@ class Adopted:
 
     def __init__(
         self,
-        page: Page | None,
-        context: BrowserContext | None,
-        browser: PlaywrightBrowser | None,
+        page: library.Page | None,
+        context: library.BrowserContext | None,
+        browser: library.Browser | None,
     ) -> None:
         self._page = page
         self._context = context
@@ -163,7 +159,7 @@ class _Around:
 
     def __init__(self, converter: Converter) -> None:
         self.converter = converter
-        self.browser: PlaywrightBrowser | None = None
+        self.browser: library.Browser | None = None
         self.closes = False
         """Whether the profile was created here."""
 
@@ -176,10 +172,10 @@ class _Around:
         """Return nothing: the caller controls its network access."""
         return ()
 
-    async def leave(self, context: BrowserContext | None) -> None:
+    async def leave(self, context: library.BrowserContext | None) -> None:
         """Close the profile if it was created here."""
         if self.closes and context is not None:
-            with suppress(faults.Error):
+            with suppress(library.Error):
                 await context.close()
 
 
@@ -224,10 +220,10 @@ class BrowserEnv(Unmanaged[Browser]):
 
     def __init__(
         self,
-        page: Page | None = None,
+        page: library.Page | None = None,
         *,
-        context: BrowserContext | None = None,
-        browser: PlaywrightBrowser | None = None,
+        context: library.BrowserContext | None = None,
+        browser: library.Browser | None = None,
         workspace: str = "./workspace",
         network: str | Sequence[str] = "public",
         provider: str = "namespace",
@@ -291,7 +287,7 @@ class BrowserEnv(Unmanaged[Browser]):
     async_step = awaitable(_step)
 
     @property
-    def page(self) -> Page:
+    def page(self) -> library.Page:
         """The live page of the active tab."""
         return self.resource.page
 

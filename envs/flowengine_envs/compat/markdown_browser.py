@@ -17,11 +17,12 @@ from flowengine.sdk import Plain, StepError, ValidationError
 from flowengine.sdk.environments import background
 from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.untrusted import marked_failure
+from flowengine_documents.pages import CHARACTERS as LONGEST_PAGE
+from flowengine_documents.pages import LINES, NoSuchPage, Pages
 from flowengine_envs.compat.python_envs import Unmanaged, sandbox_of, with_env
-from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
-from flowengine_envs.documents.pages import LINES, NoSuchPage, OpenedDocument, Page, Pages
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
+from flowengine_envs.documents.visits import OpenedDocument, Page
 
 _NOWHERE = "no page is open: call visit_page first"
 _CHANGED = "(this document has changed since it was last read)"

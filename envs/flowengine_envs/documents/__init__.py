@@ -1,14 +1,8 @@
-"""Documents as Markdown: PDF, Word, PowerPoint, Excel, HTML, EPUB, notebooks, mail, text, images.
-
-`converters.convert` turns the bytes of one file into a `Document`. Files are treated as hostile, so
-the environment `documents` calls it in a sandboxed process (`worker`).
+"""The environment `documents`: files read by `flowengine_documents`, in processes in a sandbox.
 
 | module | content |
 |---|---|
-| `document` | the result of a conversion, the limits, the errors |
-| `formats` | detection of a file's format by its content, then by its name |
-| `converters` | the table of formats, and the conversion of bytes to a document |
-| `markdown` | inline formatting, blocks, tables |
-| `archives` | ZIP files and XML, whose size is checked before they are read |
-| `pages` | pagination of a long text, and search in it |
+| `provider`, `reader` | the kind, and its resource, which reads addresses |
+| `conversion`, `worker`, `converting` | the conversion of a file: here, and in its process |
+| `downloads`, `visits` | files from servers, and what an address leads to, page by page |
 """

@@ -21,20 +21,24 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 import flowengine
+import flowengine_documents
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine.sdk.sizes import size_text
-from flowengine_envs.documents import document as documents
-from flowengine_envs.documents.converters import modules
-from flowengine_envs.documents.document import MIB, ConversionLimits, Document, LimitReached
-from flowengine_envs.documents.formats import SUFFIXES
+from flowengine_documents import document as documents
+from flowengine_documents.converters import modules
+from flowengine_documents.document import MIB, ConversionLimits, Document, LimitReached
+from flowengine_documents.formats import SUFFIXES
 from flowengine_envs.documents.worker import START, head
 from flowengine_envs.kinds.results import CommandResult, last_line
 from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import TIMEOUT
 from flowengine_envs.link.channel import Channel
 
-_OWN = [Path(__file__).parents[1], Path(str(flowengine.__file__)).parent]
+_OWN = [
+    Path(__file__).parents[1],
+    *(Path(str(each.__file__)).parent for each in (flowengine, flowengine_documents)),
+]
 _NEEDED = (
     *("PIL", "charset_normalizer", "docx", "lxml", "olefile", "openpyxl", "pptx", "pypdf"),
     *("pypdfium2", "webencodings"),

@@ -18,6 +18,9 @@ from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import TooLarge
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
+from flowengine_documents.document import Document
+from flowengine_documents.pages import CHARACTERS as LONGEST_PAGE
+from flowengine_documents.pages import Pages
 from flowengine_envs.documents import downloads
 from flowengine_envs.documents.conversion import (
     WHOLE,
@@ -26,12 +29,9 @@ from flowengine_envs.documents.conversion import (
     UnreadableDocument,
     exceeded,
 )
-from flowengine_envs.documents.document import Document
-from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
-from flowengine_envs.documents.pages import (
+from flowengine_envs.documents.visits import (
     OpenedDocument,
     Page,
-    Pages,
     Visit,
     destination,
     listing,

@@ -15,11 +15,13 @@ import resource
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
-from flowengine_envs.documents.converters import Converter, convert
-from flowengine_envs.documents.document import (
+from flowengine.sdk.exception_text import describe
+from flowengine_documents.converters import Converter
+from flowengine_documents.document import (
     ConversionLimits,
     Damaged,
     Document,
@@ -27,6 +29,7 @@ from flowengine_envs.documents.document import (
     NoSuchFile,
     Unreadable,
 )
+from flowengine_envs.documents.converting import convert
 from flowengine_envs.inside import fork_servers
 from flowengine_envs.link import parts
 
@@ -97,8 +100,18 @@ def _loaded(sources: Sequence[Mapping[str, str]]) -> dict[str, Converter]:
     for each in sources:
         module = ModuleType(each["name"].partition(":")[0])
         exec(compile(each["source"], each["name"], "exec"), module.__dict__)
-        converters[each["name"]] = getattr(module, each["function"])
+        converter = getattr(module, each["function"])
+        converters[each["name"]] = partial(_by_added, each["name"], converter)
     return converters
+
+
+def _by_added(label: str, convert: Converter, data: bytes, name: str) -> str | None:
+    try:
+        return convert(data, name)
+    except (Unreadable, MemoryError):
+        raise
+    except Exception as error:
+        raise Damaged(f"converter {label}: {describe(error)}") from error
 
 
 def read(path: str, roots: Sequence[str], largest: int) -> bytes:

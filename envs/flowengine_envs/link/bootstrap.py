@@ -83,8 +83,8 @@ def program(main: str, *others: str) -> bytes:
 
     Args:
         main: Module that contains `main`, by its name in `flowengine_envs`.
-        others: Names of the modules that it imports, there or in `flowengine`. Their packages are
-            sent empty.
+        others: Names of the modules that it imports, there or in another package of ours. Their
+            packages are sent empty.
 
     Returns:
         The sources and the bytecode, as `SCRIPT` reads them.
@@ -128,10 +128,11 @@ def supervisor() -> bytes:
         "link.frames",
         "link.parts",
         "link.plain",
-        "link.terminal_text",
+        "link.masking",
         "link.words",
         "workspaces.files",
         "workspaces.free_space",
+        "flowengine_documents.terminal_text",
         "flowengine.sdk.exception_text",
         "flowengine.sdk.path_walk",
         "flowengine.sdk.sizes",
@@ -159,7 +160,7 @@ def first_process() -> bytes:
 def _with_packages(modules: Iterable[str]) -> Iterator[str]:
     """Yield the full names of modules, and of their packages."""
     for module in modules:
-        full = module if module.startswith("flowengine.") else f"{_PACKAGE}.{module}"
+        full = module if module.startswith("flowengine") else f"{_PACKAGE}.{module}"
         parts = full.split(".")
         for count in range(1, len(parts) + 1):
             yield ".".join(parts[:count])

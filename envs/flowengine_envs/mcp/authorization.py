@@ -28,7 +28,7 @@ from flowengine.sdk.logins import (
     write_login,
 )
 from flowengine.sdk.visible_text import printable
-from flowengine_envs.mcp import oauth
+from flowengine_envs.mcp import library, oauth
 from flowengine_envs.mcp.messages import UNAUTHORIZED, brief, broken_answer
 from flowengine_envs.mcp.oauth_requests import OAuthRequests, protected_url, scopes_of
 from flowengine_envs.mcp.server_config import MACHINE, OAuth, auth_of
@@ -324,10 +324,8 @@ def _challenge(response: httpx2.Response) -> str | None:
 
 
 def _parameter(challenge: str, name: str) -> str | None:
-    from mcp.client.auth.utils import extract_field_from_www_auth
-
     response = httpx2.Response(401, headers={"www-authenticate": challenge})
-    return extract_field_from_www_auth(response, name)
+    return library.extract_field_from_www_auth(response, name)
 
 
 def _declared(request: Request, config: Any) -> OAuth | None:

@@ -9,10 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flowengine.sdk import EnvironmentLost, LimitExceeded, Plain, StepError, Timeout, ToolError
 from flowengine.sdk.sizes import size_text
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.connected_client import (
     CLOSING,
     ConnectedClient,
@@ -28,10 +29,6 @@ from flowengine_envs.mcp.messages import (
     too_large,
     unanswered,
 )
-
-if TYPE_CHECKING:
-    from mcp import Client, MCPError
-    from mcp.shared.dispatcher import ProgressFnT
 
 _Result = TypeVar("_Result")
 _ITEMS = 10_000
@@ -55,7 +52,7 @@ class ClientRequests(ConnectedClient):
 
     async def _ask(
         self,
-        verb: Callable[[Client], Awaitable[_Result]],
+        verb: Callable[[library.Client], Awaitable[_Result]],
         what: str,
         bound: float | None = None,
         inputs: CallInputs | None = None,
@@ -78,14 +75,12 @@ class ClientRequests(ConnectedClient):
 
     async def _once(
         self,
-        client: Client | None,
-        verb: Callable[[Client], Awaitable[_Result]],
+        client: library.Client | None,
+        verb: Callable[[library.Client], Awaitable[_Result]],
         what: str,
         seconds: float | None,
         call: OpenCall,
     ) -> _Result:
-        from mcp import MCPError
-
         owner = self._owner
         if client is None or owner is None or owner.done():
             raise self._lost(what)
@@ -101,7 +96,7 @@ class ClientRequests(ConnectedClient):
             if not owner.done():
                 raise self._late(what, seconds)
             raise self._lost(what)
-        except MCPError as error:
+        except library.MCPError as error:
             raise self._failure(error, what) from error
         except StepError:
             raise
@@ -121,7 +116,7 @@ class ClientRequests(ConnectedClient):
                 with suppress(BaseException):
                     await asking
 
-    def _failure(self, error: MCPError, what: str) -> Exception:
+    def _failure(self, error: library.MCPError, what: str) -> Exception:
         """Return the error for the caller from an error of the library."""
         if _SESSION_ENDED in error.message and self._connection.again:
             return _Forgotten()
@@ -162,7 +157,7 @@ class ClientRequests(ConnectedClient):
             data={"ran": "maybe"},
         )
 
-    async def _renew(self, old: Client | None) -> None:
+    async def _renew(self, old: library.Client | None) -> None:
         """Start a new session after the server forgot the old one, once for all callers."""
         async with self._renewing:
             if self._client is old:
@@ -173,7 +168,7 @@ class ClientRequests(ConnectedClient):
                 await self.connect()
 
     async def _all(
-        self, what: str, page: Callable[[str | None, Client], Awaitable[Any]]
+        self, what: str, page: Callable[[str | None, library.Client], Awaitable[Any]]
     ) -> list[dict[str, Plain]]:
         """Return the items of all pages of a list, which ends when the server repeats a page."""
         loop = asyncio.get_running_loop()
@@ -218,7 +213,7 @@ def as_data(items: Any) -> list[dict[str, Plain]]:
     return [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in items]
 
 
-def seldom(tell: Progress) -> ProgressFnT:
+def seldom(tell: Progress) -> library.ProgressFnT:
     """Return a callback of the library that passes on the first of several reports in quick order.
 
     A server may report as often as it likes. Its text is shortened.

@@ -10,18 +10,16 @@ import asyncio
 import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import FileUrl, ValidationError
 
 from flowengine.sdk import EnvironmentFailure, EnvironmentStartFailed, StepError
 from flowengine.sdk.environments import Request, Resource
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.elicitation import OpenCalls
 from flowengine_envs.mcp.messages import BROKEN, LARGEST, CheckedStream, fault
 from flowengine_envs.mcp.tool_list import ToolList
-
-if TYPE_CHECKING:
-    from mcp import Client
-    from mcp.types import JSONRPCResponse
-
 
 CLOSING = 8.0
 """Seconds within which a server and its processes must end."""
@@ -70,7 +68,7 @@ class ConnectedClient(Resource):
         self._roots: list[str] = list(config.roots)
         self._mode: str = config.mode
         self._log = request.log
-        self._client: Client | None = None
+        self._client: library.Client | None = None
         self._owner: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         self._probing: asyncio.Task[None] | None = None
@@ -88,7 +86,7 @@ class ConnectedClient(Resource):
             EnvironmentFailure: The server did not start.
             EnvironmentStartFailed: It did not answer like an MCP server.
         """
-        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        ready: asyncio.Future[library.Client] = asyncio.get_running_loop().create_future()
         self._ending = asyncio.Event()
         ready.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._owner = asyncio.create_task(self._own(ready, self._ending))
@@ -147,7 +145,7 @@ class ConnectedClient(Resource):
             return False
         return True
 
-    async def _own(self, ready: asyncio.Future[Client], ending: asyncio.Event) -> None:
+    async def _own(self, ready: asyncio.Future[library.Client], ending: asyncio.Event) -> None:
         """Hold the client open, and close it in the same task."""
         try:
             async with self._made() as client:
@@ -165,13 +163,11 @@ class ConnectedClient(Resource):
             elif not ending.is_set():
                 self._log.warning("the session with the server broke: %s", _reason(error))
 
-    def _made(self) -> AbstractAsyncContextManager[Client]:
-        from mcp import Client
-
+    def _made(self) -> AbstractAsyncContextManager[library.Client]:
         options: dict[str, Any] = {"mode": self._mode}
         if self._roots:
             options["list_roots_callback"] = self._tell_roots
-        return Client(
+        return library.Client(
             self._streams(),
             logging_callback=_ignore_log,
             elicitation_callback=self._elicited,
@@ -186,13 +182,11 @@ class ConnectedClient(Resource):
         async with self._connection.transport() as (receive, send):
             yield CheckedStream(receive, self._readable, self._connection.masked), send
 
-    def _readable(self, answer: JSONRPCResponse) -> JSONRPCResponse:
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
+    def _readable(self, answer: library.JSONRPCResponse) -> library.JSONRPCResponse:
         version = None if self._client is None else self._client.session.protocol_version
         if version is None:
             return answer
-        if version in MODERN_PROTOCOL_VERSIONS and "resultType" not in answer.result:
+        if version in library.MODERN_PROTOCOL_VERSIONS and "resultType" not in answer.result:
             # The protocol defines this default, which the library does not know.
             result = {"resultType": "complete", **answer.result}
             answer = answer.model_copy(update={"result": result})
@@ -200,27 +194,23 @@ class ConnectedClient(Resource):
 
     async def _notice(self, message: Any) -> None:
         """Handle notifications of the server. Only changes of its tools matter."""
-        from mcp.types import ToolListChangedNotification
-
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, library.ToolListChangedNotification):
             self._tools.forget()
 
     async def _elicited(self, context: Any, params: Any) -> Any:
         """Answer a request for input. In the newest revision, only prompts and resources ask so."""
-        from mcp.types import INVALID_REQUEST, ErrorData
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-        if context.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return ErrorData(code=INVALID_REQUEST, message="Elicitation not supported")
+        if context.session.protocol_version in library.MODERN_PROTOCOL_VERSIONS:
+            return library.ErrorData(
+                code=library.INVALID_REQUEST, message="Elicitation not supported"
+            )
         return await self._open_calls.answer(params)
 
     async def _tell_roots(self, context: Any) -> Any:
-        from mcp.types import ListRootsResult, Root
-        from pydantic import FileUrl
+        return library.ListRootsResult(
+            roots=[library.Root(uri=FileUrl(f"file://{root}")) for root in self._roots]
+        )
 
-        return ListRootsResult(roots=[Root(uri=FileUrl(f"file://{root}")) for root in self._roots])
-
-    async def _probe(self, client: Client) -> None:
+    async def _probe(self, client: library.Client) -> None:
         """End a server that left a call unanswered, unless it answers another request."""
         try:
             async with asyncio.timeout(_ALIVE):
@@ -238,17 +228,14 @@ class ConnectedClient(Resource):
             self._owner.cancel()
 
 
-async def _ping(client: Client) -> None:
+async def _ping(client: library.Client) -> None:
     """Send a request that every server answers."""
-    from mcp import MCPError
-    from mcp.types import METHOD_NOT_FOUND
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # The newest revision has no ping.
             await client.send_ping()  # type: ignore[deprecated]
-    except MCPError as error:
-        if error.code != METHOD_NOT_FOUND:
+    except library.MCPError as error:
+        if error.code != library.METHOD_NOT_FOUND:
             raise
 
 
@@ -279,8 +266,6 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _reason(error: BaseException) -> str:
-    from pydantic import ValidationError
-
     error = _first(error)
     why = fault(error) or type(error).__name__
     if isinstance(error, ValidationError) or getattr(error, "code", 0) == BROKEN:

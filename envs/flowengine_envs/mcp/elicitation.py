@@ -15,14 +15,14 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from flowengine.sdk import NeedsInput, Plain, StepError, ToolError
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.elicited_forms import RequestedInput, requested
 from flowengine_envs.mcp.messages import unanswered
-
-if TYPE_CHECKING:
-    from mcp.types import ElicitRequestParams, ElicitResult, ErrorData, InputRequiredResult
 
 MOST = 10
 """Maximum number of questions of one call."""
@@ -93,7 +93,7 @@ class CallInputs:
         self._before, self._seen = {}, {}
         return was_continued
 
-    def responses(self, result: InputRequiredResult) -> dict[str, Any] | None:
+    def responses(self, result: library.InputRequiredResult) -> dict[str, Any] | None:
         """Return the responses to the requests by which a server has answered the call.
 
         Args:
@@ -117,8 +117,6 @@ class CallInputs:
             NeedsInput: They are to be opened.
             ToolError: They are not described.
         """
-        from pydantic import ValidationError
-
         listed = data.get("elicitations") if isinstance(data, dict) else None
         pages = listed if isinstance(listed, list) else []
         named = {
@@ -149,13 +147,11 @@ class CallInputs:
             ends: The actions that end the call.
             keys: The keys of the requests, which are masked, if an earlier attempt received them.
         """
-        from mcp.types import ElicitRequest
-
         if len(requests) > MOST:
             raise self._fault(f"it requests more than {MOST} inputs at once")
         asked: dict[str, RequestedInput] = {}
         for name, request in requests.items():
-            if not isinstance(request, ElicitRequest):
+            if not isinstance(request, library.ElicitRequest):
                 raise self._fault(str(unanswered(str(request.method))))
             asked[name] = requested(request.params)
         keys = {name: self._counted(each) for name, each in asked.items()} if keys is None else keys
@@ -166,13 +162,13 @@ class CallInputs:
         before |= {"ends": [*ends]} if ends else {}
         return {name: self._answer(each, keys[name], before) for name, each in asked.items()}
 
-    def knows(self, params: ElicitRequestParams) -> bool:
+    def knows(self, params: library.ElicitRequestParams) -> bool:
         """Return whether a request in the middle of the call was answered before."""
         with suppress(StepError):
             return self._key(requested(params)) in self._answers
         return False
 
-    def answer(self, params: ElicitRequestParams) -> ElicitResult:
+    def answer(self, params: library.ElicitRequestParams) -> library.ElicitResult:
         """Return the answer to a request in the middle of the call.
 
         Args:
@@ -188,14 +184,12 @@ class CallInputs:
 
     def _answer(
         self, asked: RequestedInput, key: str, before: Mapping[str, Plain], *, begun: bool = False
-    ) -> ElicitResult:
-        from mcp.types import ElicitResult
-
+    ) -> library.ElicitResult:
         if key in self._answers:
             given = self._answers[key]
             accepted = given["action"] == "accept" and asked.form is not None
             content = given.get("content") or {} if accepted else None
-            return ElicitResult(action=given["action"], content=content)
+            return library.ElicitResult(action=given["action"], content=content)
         if len(self._answers) >= MOST:
             raise self._fault(f"it asks more than {MOST} times in one call")
         request: dict[str, Plain] = {"by": self._by, "message": asked.message}
@@ -223,10 +217,7 @@ class CallInputs:
 
 
 def _requests() -> Any:
-    from mcp.types import InputRequest
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(dict[str, InputRequest])
+    return TypeAdapter(dict[str, library.InputRequest])
 
 
 # Requests in the middle of calls, which do not name their call
@@ -237,7 +228,9 @@ class OpenCall:
 
     def __init__(self, inputs: CallInputs | None) -> None:
         self.inputs = inputs
-        self.asked: asyncio.Future[ElicitResult] = asyncio.get_running_loop().create_future()
+        self.asked: asyncio.Future[library.ElicitResult] = (
+            asyncio.get_running_loop().create_future()
+        )
         """Fails with the question that ends the call."""
         self.asked.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.ended = asyncio.Event()
@@ -285,28 +278,32 @@ class OpenCalls:
             async with self._changed:
                 self._changed.notify_all()
 
-    async def answer(self, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    async def answer(
+        self, params: library.ElicitRequestParams
+    ) -> library.ElicitResult | library.ErrorData:
         """Return the answer to a request. One that has none yet ends its call first."""
-        from mcp.types import INVALID_REQUEST, ElicitResult, ErrorData
-
         try:
             async with asyncio.timeout(self._patience):
                 call = await self._call_of(params)
         except TimeoutError:
             self._one_at_a_time = True
             why = "it was requested while several calls were open, and does not name its call"
-            return ErrorData(code=INVALID_REQUEST, message=f"No input: {why}. Make the call again")
+            return library.ErrorData(
+                code=library.INVALID_REQUEST, message=f"No input: {why}. Make the call again"
+            )
         if call is None or call.inputs is None:
-            return ErrorData(code=INVALID_REQUEST, message="Elicitation not supported")
+            return library.ErrorData(
+                code=library.INVALID_REQUEST, message="Elicitation not supported"
+            )
         try:
             return call.inputs.answer(params)
         except StepError as question:
             if not call.asked.done():
                 call.asked.set_exception(question)
             await call.ended.wait()  # so that the server does not continue with the answer
-            return ElicitResult(action="cancel")
+            return library.ElicitResult(action="cancel")
 
-    async def _call_of(self, params: ElicitRequestParams) -> OpenCall | None:
+    async def _call_of(self, params: library.ElicitRequestParams) -> OpenCall | None:
         mine = object()
         self._waiting.append(mine)
         try:

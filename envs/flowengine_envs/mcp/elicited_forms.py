@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.validation import SchemaError, Validator
 from flowengine.sdk.visible_text import printable_lines
 from flowengine.sdk.web.urls import UrlRefused, read_url, scheme_of
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.messages import brief
 from flowengine_envs.mcp.oauth_requests import is_protected
-
-if TYPE_CHECKING:
-    from mcp.types import ElicitRequestParams
 
 _MESSAGE, _NAME, _TEXT, _URL = 4_000, 100, 1_000, 2_000
 """Maximum characters of a message, a field's name, another text of a field, and an address."""
@@ -45,7 +43,7 @@ class RequestedInput(NamedTuple):
     """A warning to the person who answers."""
 
 
-def requested(params: ElicitRequestParams) -> RequestedInput:
+def requested(params: library.ElicitRequestParams) -> RequestedInput:
     """Return a request of a server, bounded.
 
     Args:

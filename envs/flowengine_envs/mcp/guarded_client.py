@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.authorization import SessionTokens
 from flowengine_envs.mcp.messages import (
     BROKEN,
@@ -174,12 +175,10 @@ async def _message(request: httpx2.Request) -> dict[str, Any] | None:
 
 def _checked(asked: dict[str, Any], body: bytes) -> bytes:
     """Return the body of an answer, or an error answer if it does not match the request."""
-    from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
-
     requests = PendingRequests()
-    requests.sent(JSONRPCRequest(jsonrpc="2.0", id=asked["id"], method=asked["method"]))
+    requests.sent(library.JSONRPCRequest(jsonrpc="2.0", id=asked["id"], method=asked["method"]))
     message = next(iter(requests.received(body)), None)
-    if isinstance(message, JSONRPCResponse | JSONRPCError):
+    if isinstance(message, library.JSONRPCResponse | library.JSONRPCError):
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     why = (
         f"it is not a message: {requests.last_noise}" if message is None else "it is not an answer"

@@ -10,17 +10,15 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+from pydantic import ValidationError
 
 from flowengine.sdk import ToolError, printable
 from flowengine.sdk.received import is_unusual, received_json
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import printable_lines
-
-if TYPE_CHECKING:
-    from mcp.types import JSONRPCMessage, JSONRPCResponse
-    from mcp_types import RequestId
-
+from flowengine_envs.mcp import library
 
 LARGEST = 10 * 1024 * 1024
 """Maximum bytes of a message, if the spec sets no `output`."""
@@ -75,11 +73,11 @@ class PendingRequests:
     """The pending requests of both sides."""
 
     def __init__(self) -> None:
-        self._ours: set[RequestId] = set()
+        self._ours: set[library.RequestId] = set()
         self._highest = 0
-        self._named: set[RequestId] = set()
+        self._named: set[library.RequestId] = set()
         """Non-numeric ids that were used."""
-        self._theirs: set[RequestId] = set()
+        self._theirs: set[library.RequestId] = set()
         self._room = asyncio.Event()
         self._room.set()
         self.noise = 0
@@ -87,24 +85,22 @@ class PendingRequests:
         self.last_noise = ""
         """The beginning of the last such message."""
 
-    def sent(self, message: JSONRPCMessage) -> None:
+    def sent(self, message: library.JSONRPCMessage) -> None:
         """Record a message to the server."""
-        from mcp.types import JSONRPCNotification, JSONRPCRequest
-
-        if isinstance(message, JSONRPCRequest):
+        if isinstance(message, library.JSONRPCRequest):
             number = _key(message.id)
             self._ours.add(number)
             if isinstance(number, int):
                 self._highest = max(self._highest, number)
             else:
                 self._named.add(number)
-        elif isinstance(message, JSONRPCNotification):
+        elif isinstance(message, library.JSONRPCNotification):
             if message.method == "notifications/cancelled":
                 self._ours.discard(_cancelled(message.params))
         else:
             self._settle(message.id)
 
-    def received(self, line: bytes) -> list[JSONRPCMessage]:
+    def received(self, line: bytes) -> list[library.JSONRPCMessage]:
         """Return the messages that replace a line for the session.
 
         Args:
@@ -114,23 +110,20 @@ class PendingRequests:
             The message itself. If it is invalid or answers no request, error answers, or nothing if
             its request cannot be identified.
         """
-        from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
-        from mcp_types import jsonrpc_message_adapter
-
         try:
-            message = jsonrpc_message_adapter.validate_json(as_meant(line))
+            message = library.jsonrpc_message_adapter.validate_json(as_meant(line))
         except ValueError as error:
             return self.failed(line[:ENDS], line[-ENDS:], fault(error))
-        if isinstance(message, JSONRPCRequest):
+        if isinstance(message, library.JSONRPCRequest):
             self._theirs.add(_key(message.id))
             if len(self._theirs) >= _ANSWERING:
                 self._room.clear()
-        elif isinstance(message, JSONRPCNotification):
+        elif isinstance(message, library.JSONRPCNotification):
             if message.method == "notifications/cancelled":
                 self._settle(_cancelled(message.params))
         elif message.id is None or not self._was_ours(message.id):
             why = f"it answers a request that was never made: {printable(str(message.id)[:50])}"
-            if isinstance(message, JSONRPCError):
+            if isinstance(message, library.JSONRPCError):
                 why += f" ({brief(message.error.message)})"
             return self._fail_all(why)
         else:
@@ -141,7 +134,7 @@ class PendingRequests:
 
     def failed(
         self, head: bytes, tail: bytes, why: str, code: int = BROKEN
-    ) -> list[JSONRPCMessage]:
+    ) -> list[library.JSONRPCMessage]:
         """Return the error answer to the request of an unreadable message.
 
         Args:
@@ -163,17 +156,17 @@ class PendingRequests:
         """Wait while too many of the server's own requests are unanswered."""
         await self._room.wait()
 
-    def _settle(self, number: RequestId | None) -> None:
+    def _settle(self, number: library.RequestId | None) -> None:
         if number is not None:
             self._theirs.discard(_key(number))
         if len(self._theirs) < _ANSWERING:
             self._room.set()
 
-    def _was_ours(self, number: RequestId) -> bool:
+    def _was_ours(self, number: library.RequestId) -> bool:
         key = _key(number)
         return 0 < key <= self._highest if isinstance(key, int) else key in self._named
 
-    def _fail_all(self, why: str) -> list[JSONRPCMessage]:
+    def _fail_all(self, why: str) -> list[library.JSONRPCMessage]:
         failed = [broken_answer(number, why) for number in self._ours]
         self._ours.clear()
         return failed
@@ -191,7 +184,7 @@ class CheckedStream:
     def __init__(
         self,
         stream: Any,
-        check: Callable[[JSONRPCResponse], JSONRPCMessage],
+        check: Callable[[library.JSONRPCResponse], library.JSONRPCMessage],
         mask: Callable[[Any], Any] = lambda value: value,
     ) -> None:
         self._stream = stream
@@ -209,21 +202,18 @@ class CheckedStream:
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Iterate over the messages."""
-        from mcp.shared.message import SessionMessage
-        from mcp.types import JSONRPCError, JSONRPCResponse
-
         async for item in self._stream:
-            message = item.message if isinstance(item, SessionMessage) else None
-            if isinstance(message, JSONRPCResponse):
+            message = item.message if isinstance(item, library.SessionMessage) else None
+            if isinstance(message, library.JSONRPCResponse):
                 message.result = self._mask(message.result)
                 item.message = self._check(message)
-            elif isinstance(message, JSONRPCError):
+            elif isinstance(message, library.JSONRPCError):
                 message.error.message = self._mask(message.error.message)
                 message.error.data = self._mask(message.error.data)
             yield item
 
 
-def small_enough(answer: JSONRPCResponse) -> JSONRPCMessage:
+def small_enough(answer: library.JSONRPCResponse) -> library.JSONRPCMessage:
     """Return an answer, or an error in its place if it would take too long to validate."""
     why = too_many(answer)
     return broken_answer(answer.id, why) if why else answer
@@ -242,7 +232,7 @@ def as_meant(line: bytes) -> bytes:
         return line
 
 
-def too_many(message: JSONRPCMessage, line: bytes = b"") -> str:
+def too_many(message: library.JSONRPCMessage, line: bytes = b"") -> str:
     """Return the error of an answer with too many parts, or an empty string.
 
     The library lists every error of every part. For a few megabytes of invalid data, this takes
@@ -283,7 +273,9 @@ def unanswered(text: str) -> str | None:
     return None
 
 
-def broken_answer(number: RequestId, why: str, code: int = BROKEN) -> JSONRPCMessage:
+def broken_answer(
+    number: library.RequestId, why: str, code: int = BROKEN
+) -> library.JSONRPCMessage:
     """Return an error that replaces the answer to a request.
 
     Args:
@@ -291,9 +283,9 @@ def broken_answer(number: RequestId, why: str, code: int = BROKEN) -> JSONRPCMes
         why: The error of the answer.
         code: The error code.
     """
-    from mcp.types import ErrorData, JSONRPCError
-
-    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=why))
+    return library.JSONRPCError(
+        jsonrpc="2.0", id=number, error=library.ErrorData(code=code, message=why)
+    )
 
 
 def too_large(most: int, size: int | None = None) -> str:
@@ -328,8 +320,6 @@ def fault(error: BaseException) -> str:
     Args:
         error: If it contains several errors, one is described.
     """
-    from pydantic import ValidationError
-
     if not isinstance(error, ValidationError):
         return brief(error)
     chosen = _chosen(error.errors(include_url=False, include_context=False, include_input=False))
@@ -358,13 +348,11 @@ def brief(text: object) -> str:
     return printable_lines(whole[:_SHOWN]).strip() + ("…" if len(whole) > _SHOWN else "")
 
 
-def _key(number: RequestId) -> RequestId:
+def _key(number: library.RequestId) -> library.RequestId:
     """Return an id as the library compares it: `"7"` is 7."""
-    from mcp.shared.dispatcher import coerce_request_id
-
-    return coerce_request_id(number)
+    return library.coerce_request_id(number)
 
 
-def _cancelled(params: dict[str, Any] | None) -> RequestId | None:
+def _cancelled(params: dict[str, Any] | None) -> library.RequestId | None:
     number = (params or {}).get("requestId")
     return _key(number) if isinstance(number, int | str) else None

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
+from pydantic import ValidationError
 
 from flowengine.sdk import EnvironmentStartFailed, Refused, StepError
 from flowengine.sdk.environments import LoginPage
 from flowengine.sdk.logins import Login
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.messages import brief
 from flowengine_envs.mcp.oauth_library import Stopped, auth_method, library_of
 from flowengine_envs.mcp.oauth_requests import (
@@ -26,13 +27,9 @@ from flowengine_envs.mcp.oauth_requests import (
     scopes_of,
 )
 
-if TYPE_CHECKING:
-    from mcp.client.auth import OAuthClientProvider
-    from mcp.shared.auth import AuthorizationCodeResult
-
 
 async def _drive(
-    library: OAuthClientProvider,
+    provider: library.OAuthClientProvider,
     requests: OAuthRequests,
     challenge: str | None,
     *,
@@ -41,17 +38,14 @@ async def _drive(
     """Run the flow of the library over a response of the server.
 
     Args:
-        library: The flow.
+        provider: The flow.
         requests: Sends the requests of the library.
         challenge: `WWW-Authenticate` of the response. None: nothing was refused.
         registers: Whether it may register a client. Otherwise it stops there.
     """
-    from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-    from mcp.types import LATEST_PROTOCOL_VERSION
-
-    headers = {MCP_PROTOCOL_VERSION_HEADER: LATEST_PROTOCOL_VERSION}
-    request = httpx2.Request("POST", library.context.server_url, headers=headers)
-    flow = library.async_auth_flow(request)
+    headers = {library.MCP_PROTOCOL_VERSION_HEADER: library.LATEST_PROTOCOL_VERSION}
+    request = httpx2.Request("POST", provider.context.server_url, headers=headers)
+    flow = provider.async_auth_flow(request)
     try:
         sent = await anext(flow)
         while True:
@@ -73,19 +67,18 @@ async def _drive(
 
 @cache
 def _expected() -> tuple[type[Exception], ...]:
-    from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, OAuthTokenError
-    from pydantic import ValidationError
-
-    return OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError
+    return (
+        library.OAuthFlowError,
+        library.OAuthRegistrationError,
+        library.OAuthTokenError,
+        ValidationError,
+    )
 
 
 def _reported(error: Exception, requests: OAuthRequests, what: str) -> StepError:
     """Return the error of a flow. Bodies of responses are not quoted: they can contain tokens."""
-    from mcp.client.auth import OAuthFlowError
-    from pydantic import ValidationError
-
     why = requests.refusal
-    if not why and type(error) is OAuthFlowError:
+    if not why and type(error) is library.OAuthFlowError:
         why = brief(error)
     if not why:
         kind = "response" if isinstance(error, ValidationError) else "flow"
@@ -110,24 +103,24 @@ async def discover(login: Login, requests: OAuthRequests, challenge: str) -> Non
         StepError: The metadata cannot be read, or are invalid.
     """
     login.metadata = login.resource = None
-    library = library_of(login, None)
+    provider = library_of(login, None)
     try:
-        await _drive(library, requests, challenge, registers=False)
+        await _drive(provider, requests, challenge, registers=False)
     except Stopped:
         pass
     except _expected() as error:
         raise _reported(error, requests, "the login cannot be prepared") from None
-    context = library.context
+    context = provider.context
     if context.oauth_metadata is None:
         why = "the server requires a login, and its authorization server publishes no metadata"
         raise refused(requests.place, f"{why} (RFC 8414)")
-    _keep_metadata(login, library)
+    _keep_metadata(login, provider)
     login.challenge = challenge
     login.scopes = login.scopes or scopes_of(context.client_metadata.scope)
 
 
-def _keep_metadata(login: Login, library: OAuthClientProvider) -> None:
-    context = library.context
+def _keep_metadata(login: Login, provider: library.OAuthClientProvider) -> None:
+    context = provider.context
     if context.oauth_metadata is not None:
         login.metadata = context.oauth_metadata.model_dump(mode="json", exclude_none=True)
     if context.protected_resource_metadata is not None:
@@ -150,13 +143,13 @@ async def refresh(login: Login, secret: str | None, requests: OAuthRequests) -> 
     Raises:
         StepError: The authorization server did not answer, or failed.
     """
-    library, before = library_of(login, secret), login.token
-    if not _is_named(library, requests):
+    provider, before = library_of(login, secret), login.token
+    if not _is_named(provider, requests):
         return False  # it was of another server, which must not receive the secret
-    library.context.token_expiry_time = 1.0
+    provider.context.token_expiry_time = 1.0
     try:
         await requests.challenge()
-        await _drive(library, requests, None)
+        await _drive(provider, requests, None)
     except _expected() as error:
         raise _reported(error, requests, "the token cannot be refreshed") from None
     if login.token is not before:
@@ -201,13 +194,13 @@ async def authorize(
         challenge = f'Bearer scope="{" ".join(login.scopes)}"{more}'
     methods = (login.metadata or {}).get("token_endpoint_auth_methods_supported") or ["none"]
     login.metadata = login.resource = login.token = None
-    library = library_of(login, secret, page.redirect_uri)
+    provider = library_of(login, secret, page.redirect_uri)
     if "none" not in methods:  # the server decides, and may issue a secret
-        library.context.client_metadata.token_endpoint_auth_method = None
-    context, answers = library.context, list[Mapping[str, str]]()
+        provider.context.client_metadata.token_endpoint_auth_method = None
+    context, answers = provider.context, list[Mapping[str, str]]()
 
     async def visit(url: str) -> None:
-        _check_server(library, requests)
+        _check_server(provider, requests)
         if secret is not None and context.client_info is not None:
             assert context.oauth_metadata is not None  # it is checked above
             published = context.oauth_metadata.model_dump(mode="json")
@@ -216,45 +209,43 @@ async def authorize(
         address = str(protected_url(url, f"{requests.place}: the page of the login"))
         answers.append(_checked(await page.visit(address), address, requests.place))
 
-    async def answer() -> AuthorizationCodeResult:
-        from mcp.shared.auth import AuthorizationCodeResult
-
+    async def answer() -> library.AuthorizationCodeResult:
         given = answers[0]
-        return AuthorizationCodeResult(
+        return library.AuthorizationCodeResult(
             code=given.get("code", ""), state=given.get("state"), iss=given.get("iss")
         )
 
     context.redirect_handler, context.callback_handler = visit, answer
     try:
-        await _drive(library, requests, challenge)
+        await _drive(provider, requests, challenge)
     except _expected() as error:
         raise _reported(error, requests, "the login failed") from None
-    _keep_metadata(login, library)
+    _keep_metadata(login, provider)
     if login.token is None:
         raise refused(requests.place, "the authorization server issued no token")
 
 
-def _check_server(library: OAuthClientProvider, requests: OAuthRequests) -> None:
+def _check_server(provider: library.OAuthClientProvider, requests: OAuthRequests) -> None:
     """Check the metadata of an authorization server before a user is sent there.
 
     Raises:
         Refused: It publishes no metadata, not the named issuer, or does not support PKCE.
     """
-    metadata, place = library.context.oauth_metadata, requests.place
+    metadata, place = provider.context.oauth_metadata, requests.place
     if metadata is None:
         why = "it publishes no metadata (RFC 8414)"
     elif "S256" not in (metadata.code_challenge_methods_supported or []):
         why = "it does not support PKCE with S256"
-    elif not _is_named(library, requests):
+    elif not _is_named(provider, requests):
         why = f"it is {brief(metadata.issuer)}, and 'auth.issuer' is {requests.issuer}"
     else:
         return
     raise Refused(f"{place}: the authorization server is not used: {why}", retryable=False)
 
 
-def _is_named(library: OAuthClientProvider, requests: OAuthRequests) -> bool:
+def _is_named(provider: library.OAuthClientProvider, requests: OAuthRequests) -> bool:
     """Return whether an authorization server is the one that the flow names, if it names one."""
-    metadata, named = library.context.oauth_metadata, requests.issuer.rstrip("/")
+    metadata, named = provider.context.oauth_metadata, requests.issuer.rstrip("/")
     return not named or (metadata is not None and str(metadata.issuer).rstrip("/") == named)
 
 

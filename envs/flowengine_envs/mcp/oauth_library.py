@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from flowengine.sdk.logins import Login, check_tokens, expires_at
 from flowengine.sdk.web.urls import read_url
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.oauth_requests import is_protected
 from flowengine_envs.mcp.server_config import MACHINE
-
-if TYPE_CHECKING:
-    from mcp.client.auth import OAuthClientProvider
-    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
 
 
 class Stopped(Exception):
@@ -29,30 +26,24 @@ class _LoginStorage:
         self._secret = secret
         self._redirect = redirect
 
-    async def get_tokens(self) -> OAuthToken | None:
-        from mcp.shared.auth import OAuthToken
+    async def get_tokens(self) -> library.OAuthToken | None:
+        return library.OAuthToken.model_validate(self.login.token) if self.login.token else None
 
-        return OAuthToken.model_validate(self.login.token) if self.login.token else None
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        from mcp.client.auth import OAuthFlowError
-
+    async def set_tokens(self, tokens: library.OAuthToken) -> None:
         token = tokens.model_dump(mode="json", exclude_none=True)
         try:
             check_tokens(token)
         except ValueError as error:
-            raise OAuthFlowError(str(error)) from None
+            raise library.OAuthFlowError(str(error)) from None
         self.login.token = token
         self.login.expires = expires_at(self.login.token)
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        from mcp.shared.auth import OAuthClientInformationFull
-
+    async def get_client_info(self) -> library.OAuthClientInformationFull | None:
         client = self.login.settings.get("client_id")
         if client and not _is_document(client):
             uris: Any = [self._redirect] if self._redirect else None
             method = "none" if self._secret is None else auth_method(self.login.metadata)
-            return OAuthClientInformationFull(
+            return library.OAuthClientInformationFull(
                 client_id=client,
                 client_secret=self._secret,
                 redirect_uris=uris,
@@ -62,7 +53,7 @@ class _LoginStorage:
         known = self.login.registration
         if known is None or (self._redirect and not self._fits(known)):
             return None  # a new client is registered
-        return OAuthClientInformationFull.model_validate(known)
+        return library.OAuthClientInformationFull.model_validate(known)
 
     def _fits(self, registration: Mapping[str, Any]) -> bool:
         """Return whether a registered client may request this login."""
@@ -70,7 +61,7 @@ class _LoginStorage:
         is_allowed = not allowed or {*self.login.scopes} <= {*str(allowed).split()}
         return is_allowed and self._redirect in _uris(registration)
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+    async def set_client_info(self, client_info: library.OAuthClientInformationFull) -> None:
         self.login.registration = client_info.model_dump(mode="json", exclude_none=True)
 
 
@@ -93,17 +84,13 @@ def auth_method(metadata: Mapping[str, Any] | None) -> str:
 
 def library_of(
     login: Login, secret: str | None, redirect: str | None = None
-) -> OAuthClientProvider:
+) -> library.OAuthClientProvider:
     """Return the flow of the protocol library for a login, which it updates."""
-    from mcp.client.auth import OAuthClientProvider
-    from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-    from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
-
     # Its log has whole responses, with tokens. Its errors are reported without them.
-    logging.getLogger(OAuthClientProvider.__module__).setLevel(logging.CRITICAL)
+    logging.getLogger(library.OAuthClientProvider.__module__).setLevel(logging.CRITICAL)
     settings, storage = login.settings, _LoginStorage(login, secret, redirect)
     if settings.get("grant") == MACHINE:
-        return ClientCredentialsOAuthProvider(
+        return library.ClientCredentialsOAuthProvider(
             login.url,
             storage,
             settings["client_id"],
@@ -113,14 +100,14 @@ def library_of(
         )
     uris: Any = [redirect] if redirect else (_uris(login.registration or {}) or [_NOWHERE])
     client = settings.get("client_id", "")
-    metadata = OAuthClientMetadata(
+    metadata = library.OAuthClientMetadata(
         redirect_uris=uris,
         client_name="flowengine",
         token_endpoint_auth_method="none",
         application_type="native" if is_protected(read_url(str(uris[0]))) else "web",
     )
     document = client if _is_document(client) else None
-    library = OAuthClientProvider(
+    provider = library.OAuthClientProvider(
         login.url,
         metadata,
         storage,
@@ -129,13 +116,13 @@ def library_of(
         callback_handler=_unanswered,
     )
     if login.metadata is not None:
-        library.context.oauth_metadata = OAuthMetadata.model_validate(login.metadata)
-        library.context.auth_server_url = str(library.context.oauth_metadata.issuer)
+        provider.context.oauth_metadata = library.OAuthMetadata.model_validate(login.metadata)
+        provider.context.auth_server_url = str(provider.context.oauth_metadata.issuer)
     if login.resource is not None:
-        library.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-            login.resource
+        provider.context.protected_resource_metadata = (
+            library.ProtectedResourceMetadata.model_validate(login.resource)
         )
-    return library
+    return provider
 
 
 _NOWHERE = "http://127.0.0.1/"
@@ -146,5 +133,5 @@ async def _stop(url: str) -> None:
     raise Stopped
 
 
-async def _unanswered() -> AuthorizationCodeResult:
+async def _unanswered() -> library.AuthorizationCodeResult:
     raise Stopped

@@ -36,6 +36,7 @@ from flowengine.sdk.logins import Login
 from flowengine.sdk.models import has_reference
 from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.authorization import SessionTokens, log_in
 from flowengine_envs.mcp.client_requests import Progress
 from flowengine_envs.mcp.connected_client import ConnectionSettings
@@ -345,12 +346,11 @@ def _http(request: Request, config: Any, place: str) -> ConnectionSettings:
     @asynccontextmanager
     async def transport() -> AsyncIterator[Any]:
         import httpx2
-        from mcp.client.streamable_http import streamable_http_client
 
         timeout = httpx2.Timeout(_CONNECT, read=seconds)
         async with GuardedClient(largest, tokens, headers=headers, timeout=timeout) as client:
             clients[:] = [client]
-            async with streamable_http_client(
+            async with library.streamable_http_client(
                 config.url, http_client=client, max_sse_event_size=largest
             ) as (receive, send):
                 yield CheckedStream(receive, small_enough), send

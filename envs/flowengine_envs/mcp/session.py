@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.sdk import (
     Plain,
@@ -13,6 +13,7 @@ from flowengine.sdk import (
 from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.environments import Request, awaitable, blocking
 from flowengine.sdk.network_hints import network_hint, reachable
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.client_requests import ClientRequests, Progress, as_data, seldom
 from flowengine_envs.mcp.connected_client import ConnectionSettings
 from flowengine_envs.mcp.elicitation import (
@@ -26,11 +27,6 @@ from flowengine_envs.mcp.messages import (
 )
 from flowengine_envs.mcp.own_tools import Parts, as_file, as_part, own_tools, said
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
-
-if TYPE_CHECKING:
-    from mcp import Client
-    from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import CallToolResult
 
 _COMPLETED = 100
 """Maximum number of suggested values: the protocol's own limit."""
@@ -211,14 +207,11 @@ class McpSession(ClientRequests):
         name: str,
         args: dict[str, Any],
         meta: Any,
-        heard: ProgressFnT | None,
+        heard: library.ProgressFnT | None,
         inputs: CallInputs | None,
-        client: Client,
-    ) -> CallToolResult:
+        client: library.Client,
+    ) -> library.CallToolResult:
         """Make a call, and make it again with each input that its answers request."""
-        from mcp import MCPError
-        from mcp.types import HEADER_MISMATCH, INVALID_PARAMS, CallToolResult
-
         responses, state = (None, None) if inputs is None else inputs.begin()
         is_listed = False
         for number in range(ROUNDS):
@@ -232,20 +225,20 @@ class McpSession(ClientRequests):
                     progress_callback=heard,
                     allow_input_required=True,
                 )
-            except MCPError as error:
-                if error.code == HEADER_MISMATCH and not is_listed:
+            except library.MCPError as error:
+                if error.code == library.HEADER_MISMATCH and not is_listed:
                     await self._tools.all()
                     is_listed = True
                 elif inputs is None:
                     raise
                 elif error.code == URL_REQUIRED:
                     inputs.open_pages(error.data)
-                elif error.code != INVALID_PARAMS or not inputs.forget_state():
+                elif error.code != library.INVALID_PARAMS or not inputs.forget_state():
                     raise
                 else:
                     responses, state = inputs.begin()
                 continue
-            if isinstance(answer, CallToolResult):
+            if isinstance(answer, library.CallToolResult):
                 return answer
             if inputs is None:
                 raise ToolError(
@@ -340,16 +333,14 @@ class McpSession(ClientRequests):
             ToolError: Neither a prompt nor a template is named, or both. Or the server suggests no
                 values.
         """
-        from mcp.types import PromptReference, ResourceTemplateReference
-
         if (prompt is None) == (template is None):
             message = f"{self.name}: completion needs either 'prompt' or 'template'"
             raise ToolError(message, retryable=False)
-        ref: PromptReference | ResourceTemplateReference
+        ref: library.PromptReference | library.ResourceTemplateReference
         if prompt is not None:
-            ref = PromptReference(name=prompt)
+            ref = library.PromptReference(name=prompt)
         else:
-            ref = ResourceTemplateReference(uri=template or "")
+            ref = library.ResourceTemplateReference(uri=template or "")
         answer = await self._ask(
             lambda client: client.complete(
                 ref, {"name": argument, "value": value}, dict(given) if given else None

@@ -16,20 +16,19 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Program, Request, Sandbox
 from flowengine.sdk.processes import Family
 from flowengine_envs.kinds.supervised import SEARCH, start_program
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.downloads import ProgramDownload, download_of
 from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, PendingRequests, too_large
 from flowengine_envs.sandboxes.mounts import identities
-
-if TYPE_CHECKING:
-    from mcp.shared.message import SessionMessage
 
 HOST = "host"
 """The provider without isolation."""
@@ -266,8 +265,8 @@ class StdioServer:
     async def __aenter__(
         self,
     ) -> tuple[
-        MemoryObjectReceiveStream[SessionMessage | Exception],
-        MemoryObjectSendStream[SessionMessage],
+        MemoryObjectReceiveStream[library.SessionMessage | Exception],
+        MemoryObjectSendStream[library.SessionMessage],
     ]:
         """Start the server.
 
@@ -277,8 +276,6 @@ class StdioServer:
         Raises:
             EnvironmentStartFailed: It cannot be started.
         """
-        import anyio
-
         self._process = await self._sandboxed.start()
         self._to_session, from_server = anyio.create_memory_object_stream[Any](0)
         to_server, self._from_session = anyio.create_memory_object_stream[Any](0)
@@ -320,8 +317,6 @@ class StdioServer:
 
     async def _read(self) -> None:
         """Forward messages to the session until the server's output ends."""
-        from mcp.shared.message import SessionMessage
-
         assert self._process is not None
         assert self._process.stdout is not None
         with self._to_session:
@@ -332,7 +327,7 @@ class StdioServer:
                 else:
                     messages = self._requests.received(line)
                 for message in messages:
-                    await self._to_session.send(SessionMessage(message))
+                    await self._to_session.send(library.SessionMessage(message))
                 if not messages:
                     await asyncio.sleep(0)  # Lets other tasks run, even during many invalid lines.
                 await self._requests.room()

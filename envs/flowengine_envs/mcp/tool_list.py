@@ -8,17 +8,16 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ValidationError
 
 from flowengine.sdk import Plain, ToolChanged, ToolError, near_words
 from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.environments import Request
 from flowengine.sdk.python_functions.schema_forms import each_part
+from flowengine_envs.mcp import library
 from flowengine_envs.mcp.messages import brief
-
-if TYPE_CHECKING:
-    from mcp import Client
-    from mcp.types import JSONRPCResponse
 
 LONGEST = 256
 """Maximum characters of a tool's name."""
@@ -87,14 +86,11 @@ def _with_schemas(entry: Mapping[str, Any], version: str) -> dict[str, Plain]:
     Raises:
         ValueError: Its arguments are not clear.
     """
-    from mcp.shared.inbound import find_invalid_x_mcp_header
-    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-    modern = version in MODERN_PROTOCOL_VERSIONS
+    modern = version in library.MODERN_PROTOCOL_VERSIONS
     schema = _completed(entry.get("inputSchema"))
     if fault := _fault(schema):
         raise ValueError(f"the schema of its arguments {fault}")
-    if modern and (header := find_invalid_x_mcp_header(schema)):
+    if modern and (header := library.find_invalid_x_mcp_header(schema)):
         raise ValueError(f"the schema of its arguments has an invalid header: {brief(header)}")
     tool = {**entry, "inputSchema": schema}
     result = entry.get("outputSchema")
@@ -180,21 +176,17 @@ def _fault(schema: Any) -> str:
 
 def _invalid_parts(entry: Mapping[str, Any], version: str, kinds: str) -> set[str]:
     """Return the parts of an entry that the protocol library refuses."""
-    from mcp.types import Prompt, Resource, ResourceTemplate, Tool
-    from mcp_types.methods import validate_server_result
-    from pydantic import BaseModel, ValidationError
-
     forms: dict[str, type[BaseModel]] = {
-        "tools": Tool,
-        "resources": Resource,
-        "resourceTemplates": ResourceTemplate,
-        "prompts": Prompt,
+        "tools": library.Tool,
+        "resources": library.Resource,
+        "resourceTemplates": library.ResourceTemplate,
+        "prompts": library.Prompt,
     }
     method = _METHODS.get(kinds, f"{kinds}/list")
     page = {kinds: [entry], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     invalid: set[str] = set()
     for validate, depth in (
-        (lambda: validate_server_result(method, version, page), 2),
+        (lambda: library.validate_server_result(method, version, page), 2),
         (lambda: forms[kinds].model_validate(entry, by_name=False), 0),
     ):
         try:
@@ -271,7 +263,7 @@ class ToolList:
         unusable = [OfferedTool(name, "", None, "", why) for name, why in left_out]
         return [*map(OfferedTool.of, tools), *unusable]
 
-    def readable(self, answer: JSONRPCResponse, version: str) -> JSONRPCResponse:
+    def readable(self, answer: library.JSONRPCResponse, version: str) -> library.JSONRPCResponse:
         """Return an answer whose entries, if it lists any, the protocol library accepts.
 
         Args:
@@ -341,7 +333,7 @@ class ToolList:
             retryable=False,
         )
 
-    async def watch(self, client: Client) -> None:
+    async def watch(self, client: library.Client) -> None:
         """Subscribe to changes, if the protocol revision requires a subscription.
 
         Args:

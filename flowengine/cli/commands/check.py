@@ -15,7 +15,7 @@ from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import FlowFileError, NotFound
 from flowengine.flow.cases import flow_files
 from flowengine.flow.compile import CheckResult, check_file
-from flowengine.flow.compile.policies import compile_host_policies
+from flowengine.flow.compile.call_rules import compile_host_rules
 from flowengine.flow.export.definition import expanded
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, render
@@ -24,7 +24,7 @@ from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk.extras import models_missing
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.visible_text import printable
-from flowengine.settings import load_settings
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 
 
@@ -37,7 +37,7 @@ flowengine check --print expense.yaml""",
     arg(
         "files",
         "FILE",
-        "flow files or directories of them, or the host policies in a policies.yaml",
+        "flow files or directories of them, or the rules of the host in a rules.yaml",
         nargs="+",
     ),
     flag("--strict", "treat warnings as errors"),
@@ -73,8 +73,8 @@ def check_command(arguments: Namespace) -> int:
 
 def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     """Check one file, report its errors and warnings, and return them with the exit code."""
-    if path.endswith("policies.yaml"):
-        return _check_policies(path, arguments)
+    if path.endswith("rules.yaml"):
+        return _check_rules(path, arguments)
     flow, diagnostics, report = _checked(path)
     if report and not arguments.json:
         err_text(report)
@@ -102,10 +102,10 @@ def _checked(path: str) -> CheckResult:
     return CheckResult(flow, diagnostics, render(diagnostics, {}))
 
 
-def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
-    """Check a file of host policies. See `_check`."""
+def _check_rules(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
+    """Check a file of rules of the host. See `_check`."""
     try:
-        _, warnings, report = compile_host_policies(path)
+        _, warnings, report = compile_host_rules(path)
     except FlowFileError as error:
         if not arguments.json:
             err_text(error.message)

@@ -17,17 +17,17 @@ from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
-from flowengine.engines import temporal
 from flowengine.engines.host import SystemClock
+from flowengine.engines.remote_stores import temporal
 from flowengine.engines.results import ScheduledStart
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.extras import install_command
 from flowengine.store_folder import remote_store
 from flowengine.telemetry.worker_log import WorkerLog
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.worker.backlog import CONCURRENCY
 from flowengine.worker.loop import TakenExecution, Worker
+from flowengine.worker.measures import Measure, measured
 from flowengine.worker.service import STOP, until_stopped
 
 PORT = 8383
@@ -94,19 +94,11 @@ def serve_command(arguments: Namespace) -> int:
     Returns:
         The exit code.
 
-    Raises:
-        UsageError: The packages of the extra `serve` are missing.
     """
-    try:
-        from flowengine.page.site import Site
-        from flowengine.server.mcp.http import mcp_routes
-        from flowengine.server.running import Ready, Serving, check, serve
-        from flowengine.server.talk_routes import talk_routes
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"'flowengine serve' needs the package {error.name}",
-            hint=install_command("serve"),
-        ) from None
+    from flowengine.page.site import Site
+    from flowengine.server.mcp.http import mcp_routes
+    from flowengine.server.running import Ready, Serving, check, serve
+    from flowengine.server.talk_routes import talk_routes
 
     def ready(served: Ready) -> None:
         if not arguments.quiet:
@@ -321,8 +313,8 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
         async def work(stopping: asyncio.Event) -> None:
             await worker.work(stopping, drain=arguments.drain, on_start=begun)
 
-        def measures() -> list[working.health.Measure]:
-            return working.health.measured(worker, session.engine)
+        def measures() -> list[Measure]:
+            return measured(worker, session.engine)
 
         async with _answering(arguments, log, lambda: worker.is_ready, measures):
             await until(work, log)
@@ -365,7 +357,6 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
             hint="leave them out: Temporal distributes its work",
         )
 
-    temporal.support.check_installed(address)
     is_ready = False
     deployment = arguments.deployment
     if deployment is not None and ":" not in deployment:
@@ -375,14 +366,14 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
         nonlocal is_ready
         is_ready = True
         log("started", store=address, offers=_offers(arguments))
-        if (missing := temporal.opening.without_objects()) is not None:
+        if (missing := temporal().without_objects()) is not None:
             log("warning", message=missing)
 
     def attempted(execution: str, flow: str, address: str) -> None:
         log("taken", execution=execution, flow=flow, why="attempt", step=address)
 
     async def work(stopping: asyncio.Event) -> None:
-        await temporal.opening.work(
+        await temporal().work(
             address,
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,
@@ -405,19 +396,13 @@ async def _answering(
     arguments: Namespace,
     log: WorkerLog,
     is_ready: Callable[[], bool],
-    measures: Callable[[], list[working.health.Measure]],
+    measures: Callable[[], list[Measure]],
 ) -> AsyncIterator[None]:
     """Answer requests about health, if an address is given."""
     if arguments.http is None:
         yield
         return
-    try:
-        health = working.health
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--http needs the package {error.name}",
-            hint=f"install it: {install_command('serve')}",
-        ) from None
+    health = working.health
     host, port = arguments.http
     async with health.answering(health.routes(is_ready, measures), host, port) as port:
         log("http", address=f"{host}:{port}")
@@ -436,16 +421,9 @@ def mcp_command(arguments: Namespace) -> int:
     Returns:
         The exit code.
 
-    Raises:
-        UsageError: Packages of the extras `mcp` and `serve` are missing.
     """
-    try:
-        from flowengine.server.mcp.stdio import serve_stdio
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"'flowengine mcp' needs the package {error.name}",
-            hint=install_command("mcp,serve"),
-        ) from None
+    from flowengine.server.mcp.stdio import serve_stdio
+
     output = results()
     if isinstance(output, TextIOWrapper):
         output.reconfigure(encoding="utf-8")  # regardless of the locale

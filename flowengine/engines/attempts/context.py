@@ -10,15 +10,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from flowengine import registry
+from flowengine.engines.attempts.environments import AttemptEnvironment
 from flowengine.engines.attempts.lines_at_work import LogLines
 from flowengine.engines.attempts.outcome import Patience
 from flowengine.engines.attempts.printed import Printed
 from flowengine.engines.attempts.processes import ProcessRunner, tell_left
-from flowengine.engines.environments.environments import Opened
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Log, Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import idempotency_key
+from flowengine.kernel.notation.traces import attempt_span
 from flowengine.kernel.view import as_said
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.context import CommandEnvironment, ExecutionContext, Processes
@@ -27,7 +28,6 @@ from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.step_log import StepLog
 from flowengine.sdk.user_code import CALLS, on_thread
 from flowengine.secrets import Secrets
-from flowengine.telemetry.trace_ids import attempt_span
 
 _Result = TypeVar("_Result")
 _beginning = allocate_lock()
@@ -78,7 +78,7 @@ class AttemptContext:
         self.timed = timed
         self._patience = patience
         self.run = run
-        self.environments: Mapping[str, Opened] = {}
+        self.environments: Mapping[str, AttemptEnvironment] = {}
         self.openings: Sequence[Opening] = ()
         self.lines: LogLines | None = None
         """The log so far. None: nothing yet."""

@@ -33,7 +33,9 @@ _NO_MESSAGE = "raised without a message"
 _FRAMES = 10
 _LINE = 300
 _CHAIN = 5
-_OURS = frozenset({"flowengine", "flowengine_nodes", "flowengine_envs", "asyncio"})
+_OURS = frozenset(
+    {"flowengine", "flowengine_nodes", "flowengine_envs", "flowengine_documents", "asyncio"}
+)
 
 Mask = Callable[["Plain"], "Plain"]
 

@@ -14,12 +14,12 @@ from functools import cache
 from typing import Any
 
 from flowengine import registry
+from flowengine.engines.attempts.environments import Environments
 from flowengine.engines.attempts.outcome import Patience, QuickCall
 from flowengine.engines.attempts.parts import AttemptParts
 from flowengine.engines.attempts.printed import Follower, Printed
 from flowengine.engines.attempts.serialization import StoredValue
 from flowengine.engines.attempts.tasks import Task
-from flowengine.engines.environments.environments import EngineEnvironments
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
@@ -60,7 +60,7 @@ class TaskRunner:
         self,
         execution: ExecutionContext,
         run: Run,
-        environments: EngineEnvironments | None = None,
+        environments: Environments | None = None,
         printed: Printed | None = None,
         patience: Patience | None = None,
     ) -> Coroutine[Any, Any, StoredValue]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flowengine import registry
@@ -10,7 +10,7 @@ from flowengine.errors import UsageError
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import StepError
 from flowengine.sdk.argument_checks import check_kind
-from flowengine.sdk.context import ExecutionContext
+from flowengine.sdk.context import LIVE, ExecutionContext
 
 _OBJECT = {
     "spec_id": "",
@@ -33,8 +33,6 @@ class ResourceMissing(StepError):
 
 def missing(execution: ExecutionContext) -> ResourceMissing:
     """Return the error of a step whose execution misses objects of the caller in this process."""
-    from flowengine.agents.live_functions import LIVE
-
     id, names = execution.id, [name for name in execution.missing if name != LIVE]
     listed = ", ".join(f"'{name}'" for name in names)
     given = f"runtime_resources={{{', '.join(f'{name!r}: …' for name in names)}}}"
@@ -106,7 +104,10 @@ def check_names(
 
 
 def check_environments(
-    flow: CompiledFlow, resources: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]
+    flow: CompiledFlow,
+    resources: Mapping[str, Any],
+    specs: Sequence[Mapping[str, Any]],
+    named: Callable[[Mapping[str, Any]], tuple[str, str]],
 ) -> dict[str, Any]:
     """Check the environments that a caller provides for an execution, without opening any.
 
@@ -114,6 +115,7 @@ def check_environments(
         flow: The flow to run.
         resources: The caller's objects by name.
         specs: The specs, as provided.
+        named: Checks a spec, and returns its name and scope.
 
     Returns:
         Name → the record of the environment to store with the execution.
@@ -122,16 +124,13 @@ def check_environments(
         UsageError: A name is in use, or a scope is not possible.
         SpecInvalid: A spec has errors.
     """
-    from flowengine.execution_environment.specs.spec import check_spec
-
     taken = {
         name: f"step '{step}' gets an environment of this name" for step, name in _declared(flow)
     }
     taken |= dict.fromkeys(resources, "runtime_resources has an object of this name")
     values: dict[str, Any] = {}
     for spec in specs:
-        declared = check_spec(spec)
-        name, scope = declared.key, declared.scope
+        name, scope = named(spec)
         if scope not in SCOPES:
             raise UsageError(
                 f"execution_environments has '{name}' with scope '{scope}'",

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from flowengine import registry
 from flowengine.engines.attempts.context import AttemptContext
+from flowengine.engines.attempts.environments import Environments, NotAgain
 from flowengine.engines.attempts.failures import evidence_of, failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.engines.attempts.printed import Printed
 from flowengine.engines.attempts.runtime_resources import missing
 from flowengine.engines.attempts.serialization import StoredValue, copy, keep
-from flowengine.engines.environments.environments import EngineEnvironments, NotAgain
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.kernel.graph.specs import StepSpec
@@ -154,7 +154,7 @@ class Task:
         self,
         execution: ExecutionContext,
         run: Run,
-        environments: EngineEnvironments | None = None,
+        environments: Environments | None = None,
         printed: Printed | None = None,
         patience: Patience | None = None,
     ) -> StoredValue:
@@ -212,7 +212,7 @@ class Task:
         return await context.on_thread(lambda: kind.takes_resources(self._constants))
 
     async def _execute_in(
-        self, environments: EngineEnvironments, kind: StepKind | None, context: AttemptContext
+        self, environments: Environments, kind: StepKind | None, context: AttemptContext
     ) -> StoredValue:
         """Run an attempt with its environments, and report the loss of one separately."""
         run = context.run

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine import registry
+from flowengine.engines.attempts.environments import AttemptEnvironment, NotAgain
 from flowengine.engines.environments.requests import (
     EXECUTION,
     REGION,
@@ -27,7 +28,8 @@ from flowengine.engines.environments.requests import (
     name_with_args,
     region_owner,
 )
-from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, ReleaseReport
+from flowengine.execution_environment import EnvironmentManager, Handle, ReleaseReport
+from flowengine.execution_environment.specs.spec import check_spec
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
@@ -40,8 +42,8 @@ from flowengine.sdk import (
     SecretMissing,
     StepError,
 )
-from flowengine.sdk.context import Command, CommandEnvironment, ExecutionContext, StepContext
-from flowengine.sdk.environments import Scope
+from flowengine.sdk.context import Command, ExecutionContext, StepContext
+from flowengine.sdk.environments import NotReleased, Scope
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine.sdk.resources import background
 from flowengine.sdk.step_log import StepLog
@@ -49,10 +51,9 @@ from flowengine.sdk.step_log import StepLog
 _ANEW = "(reopened: variables set before in this environment are gone, files are still there)"
 _ENDING = 5.0
 """Seconds that a command has to exit when its attempt is withdrawn."""
-_TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
 
 
-class Opened(CommandEnvironment):
+class Opened(AttemptEnvironment):
     """An environment that an attempt uses.
 
     Args:
@@ -121,21 +122,6 @@ def opening_of(name: str, scope: str, handle: Handle) -> Opening:
     }
 
 
-class NotAgain(Exception):
-    """An environment that an execution used before cannot be reopened.
-
-    Args:
-        why: The manager's error. Its data also identify the environment.
-        which: The manager's record of it.
-    """
-
-    def __init__(self, why: StepError, which: Mapping[str, Any]) -> None:
-        super().__init__(why.message)
-        more = why.data if isinstance(why.data, dict) else {}
-        why.data = {**more, "environment": {key: which.get(key) for key in _TOLD}}
-        self.why = why
-
-
 _ON_RELEASE = "closed while the execution waits (on_wait: release)"
 _ON_END = "closed because this process ends (on_wait: keep cannot outlast it)"
 
@@ -201,6 +187,11 @@ class EngineEnvironments:
                         folder, wanted=self._is_wanted, guarded=self._guarded
                     )
         return self._found
+
+    def named(self, spec: Mapping[str, Any]) -> tuple[str, str]:
+        """Check a spec without opening anything, and return its name and scope."""
+        declared = check_spec(spec)
+        return declared.key, declared.scope
 
     async def have(
         self,

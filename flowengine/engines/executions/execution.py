@@ -67,9 +67,9 @@ from flowengine.kernel.commands import (
     Stop,
 )
 from flowengine.kernel.events import Event, Upgraded
+from flowengine.kernel.notation.traces import trace_of
 from flowengine.kernel.state.records import State
 from flowengine.sdk.context import ExecutionContext
-from flowengine.telemetry.trace_ids import trace_of
 from flowengine.util.named_tuples import NamedTuple
 
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "unoffered", "used"})
@@ -142,7 +142,7 @@ class Execution:
         reductions: The reducers in Python that its events need, if they are not waited for.
         recovered: Number of events once the interruption by the death of its last process is on
             disk. None: its last process did not die.
-        outer: The attempt that started it, if the budgets and policies around that apply.
+        outer: The attempt that started it, if the budgets and rules around that apply.
         depth: How many executions enclose it in this process.
     """
 

@@ -11,9 +11,7 @@ from flowengine.engines.executions.growing_lists import grows
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.reducers import reducer
 from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
-from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import InputError
-from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.journal.encoding import pack
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import JournalEntry
@@ -22,6 +20,7 @@ from flowengine.journal.store import FlowPort
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event
+from flowengine.kernel.graph.compiled import Evaluator
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.state.records import State
@@ -30,6 +29,17 @@ from flowengine.kernel.view import View
 from flowengine.sdk.python_modules import check_importable
 from flowengine.sdk.validation import Validator, shared
 from flowengine.util.garbage import CollectedLater
+from flowengine.util.named_tuples import NamedTuple
+
+
+class Language(NamedTuple):
+    """What running needs from the language in which flows are written."""
+
+    evaluator: Callable[[list[Any], str], Evaluator]
+    """Makes the evaluator of the expressions of a flow, which is named in errors."""
+    alone: Callable[[CompiledFlow, int], tuple[CompiledFlow, str]]
+    """Returns one of the flows of a compiled flow as a main flow, with the hash by which a store
+    identifies it."""
 
 
 class LinkedFlow:
@@ -38,18 +48,25 @@ class LinkedFlow:
     Args:
         compiled: The flow in plain form.
         hash: The hash by which a store identifies it.
+        language: Evaluates its expressions.
         in_memory: Whether nothing of its executions outlives this process.
         indexed: Whether an index of the steps of all executions is kept. See `step_index`.
     """
 
     def __init__(
-        self, compiled: CompiledFlow, hash: str, *, in_memory: bool = False, indexed: bool = False
+        self,
+        compiled: CompiledFlow,
+        hash: str,
+        language: Language,
+        *,
+        in_memory: bool = False,
+        indexed: bool = False,
     ) -> None:
         self.compiled = compiled
         self.hash = hash
         self._in_memory = in_memory
         self._indexed = indexed
-        evaluator = CelEvaluator(compiled["expressions"], compiled["id"])
+        evaluator = language.evaluator(compiled["expressions"], compiled["id"])
         self.graph = Graph(compiled, evaluator, why_not, reducer)
 
     @cached_property
@@ -61,7 +78,7 @@ class LinkedFlow:
     def ruled(self) -> frozenset[int]:
         """Return the steps that name no tool. Their rules are checked right before they run."""
         steps = enumerate(self.compiled["steps"])
-        return frozenset(n for n, step in steps if "policies" in step and "approval" not in step)
+        return frozenset(n for n, step in steps if "rules" in step and "approval" not in step)
 
     @cached_property
     def needing(self) -> bool:
@@ -106,14 +123,18 @@ class LinkedFlows:
 
     Args:
         store: Contains the compiled flows.
+        language: Evaluates their expressions.
         in_memory: Whether nothing in it outlives this process.
         indexed: Whether an index of the steps of all executions is kept. See `step_index`.
     """
 
-    def __init__(self, store: FlowPort, *, in_memory: bool = False, indexed: bool = False) -> None:
+    def __init__(
+        self, store: FlowPort, language: Language, *, in_memory: bool = False, indexed: bool = False
+    ) -> None:
         self._store = store
+        self._language = language
         self._in_memory = in_memory
-        self._indexed = indexed
+        self._linked = partial(LinkedFlow, language=language, in_memory=in_memory, indexed=indexed)
         self._flows: dict[str, LinkedFlow] = {}
 
     def by_hash(self, hash: str) -> LinkedFlow:
@@ -132,18 +153,47 @@ class LinkedFlows:
         if linked is None:
             packed = pack(compiled)
             if not self._in_memory and b"__main__:" in packed:
-                check_importable(LoadedFlow(compiled, hash).functions)
+                check_importable(functions_of(compiled))
             self._store.put_flow(hash, packed)
             linked = self._linked(compiled, hash)
             self._flows[hash] = linked
         return linked
 
-    def _linked(self, compiled: CompiledFlow, hash: str) -> LinkedFlow:
-        return LinkedFlow(compiled, hash, in_memory=self._in_memory, indexed=self._indexed)
+    def part(self, whole: LinkedFlow, number: int) -> LinkedFlow:
+        """Link one of the flows of a compiled flow, as the flow of an execution."""
+        return self.of(*self._language.alone(whole.compiled, number))
 
     def forget(self) -> None:
         """Forget all flows, because the store may have deleted some."""
         self._flows.clear()
+
+
+def reducers_of(compiled: CompiledFlow) -> list[str]:
+    """Return the Python functions used as state reducers, as `module:function`, each once."""
+    flows = [compiled, *compiled.get("flows", ())]
+    reducers = [spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()]
+    return list(
+        dict.fromkeys(reducer["python"] for reducer in reducers if isinstance(reducer, dict))
+    )
+
+
+def functions_of(compiled: CompiledFlow) -> list[str]:
+    """Return the Python functions of a flow's steps and reducers, as `module:function`."""
+    steps = ((step.get("task"), step.get("preview")) for step in compiled["steps"])
+    return [*reducers_of(compiled), *(name for parts in steps for name in _functions(parts))]
+
+
+def _functions(spec: Any) -> Iterator[str]:
+    """Yield the Python functions that a part of a step names, as `module:function`."""
+    if isinstance(spec, dict):
+        if "folder" in spec:
+            names = (spec.get(key) for key in ("function", "name"))
+            yield from (name for name in names if isinstance(name, str) and ":" in name)
+        for part in spec.values():
+            yield from _functions(part)
+    elif isinstance(spec, list | tuple):
+        for part in spec:
+            yield from _functions(part)
 
 
 _FOUND: dict[int, tuple[Any, Validator]] = {}

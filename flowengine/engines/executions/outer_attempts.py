@@ -1,4 +1,4 @@
-"""Constraints on executions that an attempt begins: enclosing budgets, policies and depth.
+"""Constraints on executions that an attempt begins: enclosing budgets, rules and depth.
 
 The function of a step or tool may run flows (`Engine`) or agents (`Runner`). Each becomes a
 separate execution, on its own engine or the same one, and often on another thread. The enclosing
@@ -87,7 +87,7 @@ class OuterAttempt:
         self._room: dict[str, MeterRest] = {}
         self._withdrawn: AttemptOver | None = None
         self.inner = ""
-        """Id of the execution that the enclosing budgets and policies apply to. Empty: none."""
+        """Id of the execution that the enclosing budgets and rules apply to. Empty: none."""
 
     @property
     def depth(self) -> int:
@@ -120,7 +120,7 @@ class OuterAttempt:
             )
 
     def binding(self, inner: str) -> OuterAttempt:
-        """Return this attempt, bound to an execution that its budgets and policies apply to.
+        """Return this attempt, bound to an execution that its budgets and rules apply to.
 
         Args:
             inner: Id of the execution.
@@ -176,7 +176,7 @@ class OuterAttempt:
         return None
 
     def verdict(self, called: Called, subject: Mapping[str, Plain]) -> Verdict | None:
-        """Return the verdict of the enclosing flows' policies on a call. It is never `allow`.
+        """Return the verdict of the enclosing flows' rules on a call. It is never `allow`.
 
         Args:
             called: The call.

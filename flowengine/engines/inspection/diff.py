@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.linked_flows import apply, first_form, line, read
-from flowengine.engines.executions.snapshots import read_index
 from flowengine.engines.executions.step_index import AT_WORK
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
 from flowengine.engines.inspection.steps import OVER
+from flowengine.engines.snapshots import read_index
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import ExecutionRecord

@@ -12,9 +12,9 @@ from itertools import islice
 from flowengine.engines.executions import step_index
 from flowengine.engines.executions.linked_flows import LinkedFlows, unpacked, walk_on
 from flowengine.engines.executions.moments import Moment
-from flowengine.engines.executions.snapshots import read_index
 from flowengine.engines.infos import StepInfo
 from flowengine.engines.inspection.steps import ActivationLog
+from flowengine.engines.snapshots import read_index
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import ExecutionRecord
 from flowengine.kernel.commands import Observation

@@ -16,10 +16,10 @@ from flowengine.engines.executions.linked_flows import (
     walk_on,
 )
 from flowengine.engines.executions.moments import Moment
-from flowengine.engines.executions.snapshots import read_index, state_at_retry
 from flowengine.engines.folds import Folds
 from flowengine.engines.infos import AttemptInfo, StepInfo
 from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
+from flowengine.engines.snapshots import read_index, state_at_retry
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import ExecutionRecord
 from flowengine.kernel import new_state

@@ -15,7 +15,6 @@ from flowengine.engines.attempts.failures import (
 )
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, read, unpacked
-from flowengine.engines.executions.snapshots import read_index, read_snapshot
 from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Again
@@ -36,6 +35,7 @@ from flowengine.engines.interventions.upgrading import (
     upgraded,
 )
 from flowengine.engines.running.driving import Driving
+from flowengine.engines.snapshots import read_index, read_snapshot
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.flow.building.flow import Flow
 from flowengine.journal.records import ExecutionRecord

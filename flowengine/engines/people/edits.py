@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.errors import InputError
-from flowengine.flow.expressions.types import ANY, items_of, kinds, resolve
 from flowengine.kernel.view import edited
+from flowengine.sdk.schema_types import ANY, items_of, kinds, resolve
 from flowengine.sdk.validation import as_plain, validate
 
 Schema = dict[str, Any]

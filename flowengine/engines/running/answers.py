@@ -65,7 +65,7 @@ def say(
     by: str,
     *,
     approves: bool,
-    via: str = "policy",
+    via: str = "rule",
     comment: str | None = None,
     **more: Plain,
 ) -> bool:

@@ -32,7 +32,7 @@ from flowengine.kernel.events import Event, Succeeded
 from flowengine.kernel.notation.addresses import separate_id, wait_id
 
 Left: TypeAlias = list[tuple[Execution, Run | Consult | Preview | DriveChild]]
-"""Attempts, previews, started executions and questions to policies that must be awaited, with their
+"""Attempts, previews, started executions and questions to rules that must be awaited, with their
 executions."""
 PASSED_ON = frozenset({"succeeded", "failed", "warning"})
 """Types of events that another process can record, too."""
@@ -118,9 +118,7 @@ class HostCarrier(Carrier):
     def _answered(self, execution: Execution, asked: Consult) -> bool:
         """Record the description of a call, and return whether rules or grants answer it."""
         at = asked.wait, asked.step
-        if self.host.policies.there() and answer(
-            self.host, execution, *at, required=asked.required
-        ):
+        if self.host.rules.there() and answer(self.host, execution, *at, required=asked.required):
             return True
 
         source = execution.waits[asked.wait].get("source")

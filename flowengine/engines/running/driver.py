@@ -21,11 +21,11 @@ from flowengine.engines.results import Update
 from flowengine.engines.running.commands import HostCarrier, may_run_ahead, run_ahead
 from flowengine.engines.running.recovery import not_released, recover
 from flowengine.errors import Conflict, InputError, LeaseLost, StoreError
-from flowengine.execution_environment.errors import NotReleased
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import Append, InboxMessage, ListedWait
 from flowengine.kernel.commands import Consult
 from flowengine.kernel.notation.addresses import NOTIFIES
+from flowengine.sdk.environments import NotReleased
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.util.garbage import CollectedLater
 

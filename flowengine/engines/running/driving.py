@@ -17,7 +17,6 @@ from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.views import result_of
-from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.messages import deliver
 from flowengine.engines.results import ExecutionResult
@@ -68,13 +67,12 @@ class Driving:
         """
         _refuse_while_imported()
         self._refuse_while_draining()
-        self._host.policies.check()
+        self._host.rules.check()
         if (outer := outer_attempt()) is not None:
             outer.check_depth()
             starting = starting._replace(outer=outer)
         if starting.id is not None and exists(self._host, starting.id):
-            flow = as_loaded(starting.flow)
-            check_same_start(self._host, starting.id, flow, starting.inputs)
+            check_same_start(self._host, starting.id, starting.flow["id"], starting.inputs)
             return self.loaded(starting.id, starting.resources)
         if starting.files:
             return self.loaded(record(self._host, starting), starting.resources)
@@ -92,7 +90,7 @@ class Driving:
         """
         _refuse_while_imported()
         self._refuse_while_draining()
-        self._host.policies.check()
+        self._host.rules.check()
         host, id = self._host, self._host.store.find_execution(execution)
         if self._local is not None and self._local.drives_here(id):
             driven = self._local.executions[id]
@@ -303,7 +301,7 @@ class Driving:
 def _enter(execution: Execution) -> None:
     """Record the enclosing attempt of an execution, if it is driven in one.
 
-    The attempt's budgets and policies apply if the execution was started in an attempt of the same
+    The attempt's budgets and rules apply if the execution was started in an attempt of the same
     outer execution.
     """
     outer = outer_attempt()

@@ -33,7 +33,7 @@ from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.view import as_said, call_names
 
-BY_HOST = "policy"
+BY_HOST = "rule"
 """The approver of a call that a rule of the host allows."""
 _WANTS_PEOPLE = frozenset({"rule", "difference", "found", "form", "opens"})
 """Parts of a question that a rule which allows the call does not cover."""
@@ -48,7 +48,7 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     """Check an attempt that is about to begin.
 
     Args:
-        host: Provides the policies.
+        host: Provides the rules.
         execution: The execution of the attempt.
         run: The attempt.
 
@@ -62,7 +62,7 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     step = execution.linked.compiled["steps"][run.step]
     if not is_call(step):
         return None
-    is_ruled = host.policies.there()
+    is_ruled = host.rules.there()
     if host.is_open(run, execution):
         return None  # true for most calls, for which nothing can have changed
     offered = offer_of(step, run.input)
@@ -186,7 +186,7 @@ def answer(host: Host, execution: Execution, wait: int, number: int, *, required
     rule requests it.
 
     Args:
-        host: Provides the policies.
+        host: Provides the rules.
         execution: The execution that has just opened the question.
         wait: Number of the question.
         number: The calling step.
@@ -196,7 +196,7 @@ def answer(host: Host, execution: Execution, wait: int, number: int, *, required
         Whether it was answered. Otherwise it is left to others.
     """
     record = execution.waits.get(wait)
-    if record is None or not host.policies.there():
+    if record is None or not host.rules.there():
         return False
     step = execution.linked.compiled["steps"][number]
     [unit] = execution.state["waits"][wait]["units"]
@@ -226,7 +226,7 @@ def _verdict(
     """Return the verdict of the host's rules on a call.
 
     Args:
-        host: Provides the policies.
+        host: Provides the rules.
         execution: The execution of the call.
         unit: The calling unit.
         called: The call.
@@ -237,7 +237,7 @@ def _verdict(
     """
     state = execution.state
     seen = {**call_names(state["units"][unit], subject), "execution": state["execution"]}
-    return host.policies.verdict(called, seen)
+    return host.rules.verdict(called, seen)
 
 
 def _called(step: StepSpec, tool: str) -> Called:
@@ -286,7 +286,7 @@ def _verdict_of_flow(
         "inputs": state["inputs"],
         "execution": state["execution"],
     }
-    return strictest(step["policies"], lambda number: bool(evaluate(number, names)), tool)
+    return strictest(step["rules"], lambda number: bool(evaluate(number, names)), tool)
 
 
 def _refused(host: Host, run: Run, tool: str, rule: str, message: str) -> Event:

@@ -19,7 +19,6 @@ from flowengine.engines.running.call_descriptions import undescribed
 from flowengine.engines.running.carrying import fire, take_message
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import InputError
-from flowengine.execution_environment.errors import NotReleased
 from flowengine.journal.records import InboxMessage, Owner
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
@@ -27,6 +26,7 @@ from flowengine.kernel.commands import Consult, Run
 from flowengine.kernel.events import CutOff, Decided, Event, Log, Offered
 from flowengine.kernel.notation.addresses import separate_id, wait_id
 from flowengine.kernel.waiting.approvals import EVENTS
+from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.processes import end_marked, is_dead, is_program, is_stopped
 
 

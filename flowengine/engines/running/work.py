@@ -190,7 +190,7 @@ class Work:
         return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
 
     async def _consult(self, execution: Execution, command: Consult | Preview) -> None:
-        """Compute the preview of a call, consult its policies, and record their decision."""
+        """Compute the preview of a call, consult its rules, and record their decision."""
         answered = False
         preview = self._loop.create_task(self._add_preview(execution, command))
         try:
@@ -239,7 +239,7 @@ class Work:
         outcome: Event | BaseException | None,
     ) -> None:
         """Process the outcome of an attempt."""
-        self._host.policies.look_again()
+        self._host.rules.look_again()
         if execution.work.get(unit) is task:
             del execution.work[unit]
             execution.printed.pop(unit, None)  # type: ignore[arg-type]

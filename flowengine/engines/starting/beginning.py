@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
-from os import PathLike
 from typing import Any
 
 from flowengine.engines.attempts.runtime_resources import check_environments, check_names
@@ -13,12 +12,10 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OuterAttempt
 from flowengine.engines.executions.parts import claim_of
-from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.starting.inputs import check_inputs, recognized_by
 from flowengine.engines.starting.same_start import check_same_start
 from flowengine.errors import InputError, NotFound, UsageError
-from flowengine.flow import building
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Beginning, LockOperation, NewExecution
 from flowengine.kernel import advance, new_state
@@ -28,7 +25,7 @@ from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import acting_user
 from flowengine.kernel.notation.times import format_time, parse_time
-from flowengine.telemetry.trace_ids import check_label
+from flowengine.kernel.notation.traces import LABEL, TRACEPARENT
 from flowengine.util.named_tuples import NamedTuple
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
@@ -37,8 +34,10 @@ _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 class Starting(NamedTuple):
     """The request to start an execution."""
 
-    flow: building.Flow | LoadedFlow | str | PathLike[str]
+    flow: CompiledFlow
     """The flow to run."""
+    hash: str
+    """The hash by which a store identifies it."""
     inputs: Mapping[str, Any]
     """The inputs, as passed by the caller."""
     id: str | None
@@ -54,7 +53,7 @@ class Starting(NamedTuple):
     files: Sequence[tuple[bytes, str]] = ()
     """Files that its inputs name by digest, with their names. They are stored before it begins."""
     outer: OuterAttempt | None = None
-    """The attempt that starts and drives it, whose budgets and policies apply. None: none."""
+    """The attempt that starts and drives it, whose budgets and rules apply. None: none."""
 
 
 def begin(host: Host, starting: Starting) -> Execution:
@@ -67,8 +66,7 @@ def begin(host: Host, starting: Starting) -> Execution:
     Returns:
         The execution, with `started` in its queue.
     """
-    flow = as_loaded(starting.flow)
-    linked = host.flows.of(flow.compiled, flow.form)
+    linked = host.flows.of(starting.flow, starting.hash)
     started = _started(host, linked, starting)
     data = started["execution"]
     host.bring(data["id"], starting.resources)
@@ -92,10 +90,10 @@ def record(host: Host, starting: Starting) -> str:
     Raises:
         Conflict: The execution with that id runs another flow, or has other inputs.
     """
-    flow = as_loaded(starting.flow)
+    flow = starting.flow["id"]
     if starting.id is not None and exists(host, starting.id):
         check_same_start(host, starting.id, flow, starting.inputs)
-    linked = host.flows.of(flow.compiled, flow.form)
+    linked = host.flows.of(starting.flow, starting.hash)
     started = _started(host, linked, starting)
     id = create(host, linked, started, starting.files)
     if starting.id is not None:
@@ -229,8 +227,7 @@ def execution_data(
             f"{id!r} is not a valid execution id",
             hint="up to 128 letters, digits and . _ -, starting with a letter or digit",
         )
-    if "traceparent" in labels:
-        check_label(labels)
+    _check_trace(labels)
     return {
         "id": id or host.ids.execution(now),
         "flow": compiled["id"],
@@ -245,6 +242,22 @@ def execution_data(
         # may have the same one.
         "identity": host.ids.message(),
     }
+
+
+def _check_trace(labels: Mapping[str, str]) -> None:
+    """Log a warning if the label that continues a trace is not a W3C header.
+
+    A trace must not stop an execution: the header may come from any client.
+    """
+    if LABEL in labels and not TRACEPARENT.fullmatch(labels[LABEL]):
+        import logging
+
+        logging.getLogger("flowengine.telemetry").warning(
+            "the label %s is not a W3C header such as 00-TRACE-PARENT-01, with 32 and 16 "
+            "hexadecimal digits, so the execution begins a new trace: %.80r",
+            LABEL,
+            labels[LABEL],
+        )
 
 
 def new_record(
@@ -287,14 +300,16 @@ def new_record(
 
 def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     """Return the first event."""
-    _, inputs, id, labels, user, environments, resources, _, outer = starting
+    _, _, inputs, id, labels, user, environments, resources, _, outer = starting
     now = host.clock.now()
     every = {**host.resources, **resources}
     if every:
         check_names(linked.compiled, every)
     execution = execution_data(host, linked.compiled, now, id, labels, user)
     if environments:
-        execution["environments"] = check_environments(linked.compiled, every, environments)
+        execution["environments"] = check_environments(
+            linked.compiled, every, environments, host.environments.named
+        )
     if resources:
         execution["resources"] = sorted(resources)
     if outer is not None:

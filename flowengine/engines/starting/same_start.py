@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
 from flowengine.engines.starting.inputs import with_defaults
 from flowengine.errors import Conflict, Hint
@@ -18,7 +17,7 @@ LONGEST_SHOWN = 60
 """Maximum length of a value in a message."""
 
 
-def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str, Any]) -> None:
+def check_same_start(host: Host, id: str, flow: str, inputs: Mapping[str, Any]) -> None:
     """Check that the execution with an id matches a request to start it.
 
     A changed version of the same flow is not a conflict: the execution keeps the version it started
@@ -27,7 +26,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
     Args:
         host: Provides the store.
         id: Full id of the execution.
-        flow: The flow to run.
+        flow: Id of the flow to run.
         inputs: The inputs as passed. Defaults apply to those left out.
 
     Raises:
@@ -39,9 +38,9 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
     )
     stored = host.stored(id, 0)
     runs = stored.linked.compiled["id"]
-    if runs != flow.id:
+    if runs != flow:
         raise Conflict(
-            f"there is already an execution {id}, of the flow '{runs}' and not '{flow.id}'",
+            f"there is already an execution {id}, of the flow '{runs}' and not '{flow}'",
             hint=hint,
             plain=f"the id {id} is taken",
             flow=runs,

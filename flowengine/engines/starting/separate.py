@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine import flow as language
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.host import Host
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.inputs import check_inputs
 from flowengine.errors import NotFound
-from flowengine.flow.structural_hash import form_hash, structural_hash
 from flowengine.journal.store import Store
 
 
@@ -80,7 +78,7 @@ def begin_separate(
         InputError: They are not valid.
     """
     now = host.clock.now()
-    separate = _separate(host, linked, number)
+    separate = host.flows.part(linked, number)
     labels, user, workdir = parent["labels"], parent["started_by"], parent["workdir"]
     data = execution_data(host, separate.compiled, now, id, labels, user)
     data |= {"parent": parent["id"], "workdir": workdir}
@@ -96,9 +94,3 @@ def begin_separate(
     create(host, separate, started)
     host.woken[id] = True
     return id
-
-
-def _separate(host: Host, linked: LinkedFlow, number: int) -> LinkedFlow:
-    """Return one of the flows of a compiled flow, as the flow of an execution."""
-    flow = language.link.alone(linked.compiled, number)
-    return host.flows.of(flow, form_hash(flow, structural_hash(flow)))

@@ -1,6 +1,6 @@
 """Executions in Temporal: their workflow history is the journal, and workers drive them.
 
-Its modules are imported when they are first used.
+Its door is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from flowengine.util.lazy_names import modules
 
 if TYPE_CHECKING:
-    from flowengine.engines.temporal import driving, opening, payloads, store, support, worker
+    from flowengine.engines.temporal import opening
 
-__all__ = ["driving", "opening", "payloads", "store", "support", "worker"]
+__all__ = ["opening"]
 
 __getattr__ = modules(__name__, *__all__)

@@ -28,6 +28,7 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.executions.reducers import reducer
+from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, CUT, END, Pulse, Slot, now
 from flowengine.engines.host import Host, KeptFiles
 from flowengine.engines.running.answers import answer_by_grant
@@ -67,7 +68,6 @@ from flowengine.engines.temporal.resets import ReplacedAttempts
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import Conflict, FlowEngineError, StoreError
-from flowengine.execution_environment import NotReleased
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
@@ -75,6 +75,7 @@ from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.changes import change
 from flowengine.registry import UnknownKind
 from flowengine.sdk.context import ExecutionContext
+from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.python_modules import is_missing
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import CALLS, AttemptLost
@@ -466,9 +467,9 @@ class Attempts:
         """Return whether rules or an approval apply to an attempt, so that it must be checked."""
         if run.approved is not None or run.step in flow.ruled:
             return True
-        policies = self._host.policies
-        policies.look_again()  # an attempt beside this one may have written a file
-        return is_call(flow.compiled["steps"][run.step]) and policies.there()
+        rules = self._host.rules
+        rules.look_again()  # an attempt beside this one may have written a file
+        return is_call(flow.compiled["steps"][run.step]) and rules.there()
 
     @activity.defn(name=DESCRIBE)
     async def describe(
@@ -501,7 +502,7 @@ class Attempts:
             if await asyncio.to_thread(answer_by_grant, host, asked, source):
                 return [[], False, {}]
         else:
-            host.policies.look_again()
+            host.rules.look_again()
             if await asyncio.to_thread(answer, host, execution, wait, step, required=required):
                 return [[], False, {}]
             now = host.clock.now()
@@ -675,7 +676,7 @@ class Attempts:
             if hash not in flows:  # it was upgraded in this run
                 id = info.workflow_id or ""
                 flows[hash] = await asyncio.to_thread(self._store.form_of, id, hash)
-            self._flows[hash] = LinkedFlow(flows[hash], hash)
+            self._flows[hash] = LinkedFlow(flows[hash], hash, LANGUAGE)
         return self._flows[hash]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from flowengine.engines.executions.execution import Execution, Told
 from flowengine.engines.executions.views import result_of
-from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.results import ExecutionResult, Update
 from flowengine.engines.running.carrying import report, report_notice
@@ -107,9 +106,8 @@ class RemoteDriving(Driving):
 
     def new(self, starting: Starting) -> Execution:
         """Start an execution, and return its initial state. No worker is needed."""
-        flow = as_loaded(starting.flow)
-        id = record(self._host, starting._replace(flow=flow))
-        return self._host.execution(id, self._host.flows.of(flow.compiled, flow.form), 0)
+        id = record(self._host, starting)
+        return self._host.execution(id, self._host.flows.of(starting.flow, starting.hash), 0)
 
     def loaded(self, execution: str, resources: Mapping[str, Any] | None = None) -> Execution:
         """Return an execution in its current state."""

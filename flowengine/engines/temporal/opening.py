@@ -1,22 +1,27 @@
-"""Access to stores in Temporal. Loads Temporal's package only when such a store is used."""
+"""What is used of this package from outside."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
-from flowengine.engines.policy_files import PolicyFiles
+from flowengine.engines.host import Clock, Host, ToolAuthority
 from flowengine.engines.results import ScheduledStart
+from flowengine.engines.rule_files import RuleFiles
+from flowengine.engines.temporal import worker
 from flowengine.engines.temporal.connection import read_address
+from flowengine.engines.temporal.driving import RemoteDriving
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.requests import MOST_BYTES, MOST_OFFERED
 from flowengine.engines.temporal.room import LARGEST_HISTORY
 from flowengine.engines.temporal.store import TemporalStore
+from flowengine.engines.temporal.support import refuse
 from flowengine.errors import UsageError
 from flowengine.sdk.argument_checks import offered
 from flowengine.sdk.sizes import size_text
-from flowengine.settings import load_settings
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 from flowengine.telemetry.worker_log import Format
 from flowengine.util.files import MACHINE_FOLDER, user_folder
@@ -29,6 +34,36 @@ def open_remote(address: str) -> TemporalStore:
         UsageError: The address is not valid.
     """
     return TemporalStore(read_address(address))
+
+
+def check_caller(
+    store: TemporalStore,
+    tool_authority: ToolAuthority | None,
+    clock: Clock | None,
+    resources: Mapping[str, Any] | None,
+    offers: Iterable[str],
+) -> None:
+    """Close a store, and refuse what its workers could not use."""
+    for given, what in (
+        (tool_authority, "programs that decide about calls (tool_authority)"),
+        (clock, "another clock than that of its server (clock)"),
+        (resources, "objects of the caller for steps (runtime_resources)"),
+    ):
+        if given:
+            store.close()
+            refuse(what)
+    if offers:
+        store.close()
+        raise UsageError(
+            "in Temporal, workers run the steps: a caller offers nothing to them",
+            hint="start a worker: flowengine worker --offers LABEL",
+        )
+
+
+def driving(host: Host) -> RemoteDriving:
+    """Return what drives the executions of a store."""
+    store: Any = host.store
+    return RemoteDriving(host, store)
 
 
 async def work(
@@ -49,15 +84,13 @@ async def work(
 
     Raises:
         UsageError: As for `open_remote`.
-        FlowFileError: The policies of this host have errors.
+        FlowFileError: The rules of this host have errors.
     """
     named = read_address(address)
-    policies = PolicyFiles([MACHINE_FOLDER, user_folder()], None, project_folder())
-    policies.check()
-    from flowengine.engines.temporal.worker import forward_logs, work
-
-    forward_logs()
-    await work(
+    rules = RuleFiles([MACHINE_FOLDER, user_folder()], None, project_folder())
+    rules.check()
+    worker.forward_logs()
+    await worker.work(
         named,
         drain=drain,
         heartbeat=heartbeat,
@@ -66,7 +99,7 @@ async def work(
         concurrency=concurrency,
         log_format=log_format,
         strict=load_settings(project_folder()).strict,
-        policies=policies,
+        rules=rules,
         stopping=stopping,
         on_ready=on_ready,
         on_attempt=on_attempt,

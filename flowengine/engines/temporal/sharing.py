@@ -8,11 +8,11 @@ from typing import Any
 
 from temporalio import activity
 
+from flowengine.engines.deployed_flows import start_due
 from flowengine.engines.executions.parts import RECEIVER
 from flowengine.engines.host import Host
 from flowengine.engines.messages import delivered
 from flowengine.engines.results import ScheduledStart
-from flowengine.engines.starting.deployed_flows import start_due
 from flowengine.engines.temporal.requests import (
     BEGIN,
     SHARE,

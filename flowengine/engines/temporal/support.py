@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from flowengine.engines.temporal.requests import MOST_OFFERED
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.environment_uses import of_step, scopes
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.sdk.extras import install_command
 
 HINT = "use a store in a directory for it"
 
@@ -72,16 +70,3 @@ def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
         yield f"more than {MOST_OFFERED} labels of a worker (needs)"
     if needs and set(scopes(of_step(step))) - {"step"}:  # type: ignore[arg-type]
         yield "environments of other scopes than 'step' where labels are needed (needs)"
-
-
-def check_installed(address: str) -> None:
-    """Refuse a store in Temporal without Temporal's package, which all modules here import.
-
-    Raises:
-        UsageError: The package is not installed.
-    """
-    if find_spec("temporalio") is None:
-        raise UsageError(
-            f"the store {address} needs the package temporalio",
-            hint=f"install it: {install_command('temporal')}",
-        )

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -32,10 +33,12 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from flowengine.engines.environments.making import make_environments
+from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, Pulse
 from flowengine.engines.host import Host, RandomIds, SystemClock
-from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import ScheduledStart
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import Address, connect
@@ -50,7 +53,7 @@ from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
-from flowengine.settings import load_settings
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 from flowengine.telemetry.worker_log import Format
 
@@ -82,7 +85,7 @@ async def work(
     drain: float,
     heartbeat: float | None,
     strict: bool,
-    policies: PolicyFiles | None = None,
+    rules: RuleFiles | None = None,
     deployment: str | None = None,
     offers: Collection[str] = (),
     concurrency: int | None = None,
@@ -101,7 +104,7 @@ async def work(
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted. None: those
             of the environment.
         strict: Whether a step fails whose script leaves something running.
-        policies: The policies of this host, which apply to the calls that it makes.
+        rules: The rules of this host, which apply to the calls that it makes.
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
         offers: Offers of this worker to steps that need them.
@@ -125,7 +128,7 @@ async def work(
     await register(client)
     times = _times(heartbeat, drain)
     with own_place(address) as place, closing(Pulse()) as pulse:
-        host = _host(store, place, policies, offers)
+        host = _host(store, place, rules, offers)
         offering = Offering(place, offers, concurrency)
         attempts = Attempts(
             client, host, store, strict=strict, offering=offering, pulse=pulse, tell=on_attempt
@@ -297,22 +300,23 @@ def _deployment(text: str) -> WorkerDeploymentConfig:
 
 
 def _host(
-    store: TemporalStore, place: Place, policies: PolicyFiles | None, offers: Collection[str]
+    store: TemporalStore, place: Place, rules: RuleFiles | None, offers: Collection[str]
 ) -> Host:
     """Return the context in which this worker runs attempts and delivers messages."""
     folder = None if store.objects is None else store.objects.folder
+    guarded = [] if folder is None else [str(folder)]
     return Host(
         store,
+        language=LANGUAGE,
+        rules=rules or RuleFiles([]),
+        environments=partial(make_environments, given=place.folder, guarded=guarded),
         clock=SystemClock(),
         ids=RandomIds(),
         settings=load_settings(project_folder()),
         workdir=os.getcwd(),
         linger=0,
         ttl=0,
-        policies=policies,
         offers=offers,
-        environments=place.folder,
-        guarded=[] if folder is None else [str(folder)],
     )
 
 

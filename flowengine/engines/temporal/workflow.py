@@ -31,6 +31,7 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.executions.reducers import Unreduced, has_reducers
 from flowengine.engines.executions.subjects import address_of
+from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.running.call_descriptions import run_of_call
 from flowengine.engines.running.carrying import Carrier, Notice, with_warning
 from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
@@ -136,7 +137,7 @@ class _WorkflowFlow(LinkedFlow):
     """A flow whose steps and reducers run elsewhere."""
 
     def __init__(self, compiled: CompiledFlow, hash: str) -> None:
-        super().__init__(compiled, hash)
+        super().__init__(compiled, hash, LANGUAGE)
         self.graph.function = remembered
 
     def look_ahead(self, *_: Any, **__: Any) -> None:
@@ -159,7 +160,7 @@ _LINKED: dict[str, LinkedFlow] = {}
 
 class _Flows(LinkedFlows):
     def __init__(self, store: MemoryStore) -> None:
-        super().__init__(store)
+        super().__init__(store, LANGUAGE)
         self._flows = _LINKED
 
 

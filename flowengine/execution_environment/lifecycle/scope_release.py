@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 from flowengine.execution_environment.bookkeeping.books import Books
 from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
 from flowengine.execution_environment.clock import within
-from flowengine.execution_environment.errors import NotReleased
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks, PlaceQueue
 from flowengine.execution_environment.lifecycle.opening_tasks import OpeningTasks
 from flowengine.execution_environment.registry.workspaces import Wanted
 from flowengine.execution_environment.resources.opening import ManagerServices
-from flowengine.sdk.environments import Scope
+from flowengine.sdk.environments import NotReleased, Scope
 from flowengine.sdk.resources import background
 from flowengine.sdk.user_code import settled
 

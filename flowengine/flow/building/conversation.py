@@ -18,7 +18,7 @@ from flowengine.sdk.near_words import did_you_mean
 STEP = "chat"
 KEPT = (
     "flowengine", "id", "title", "version", "imports", "inputs", "state", "secrets", "agents",
-    "tools", "environments", "flows", "defaults", "policies", "budget",
+    "tools", "environments", "flows", "defaults", "rules", "budget",
 )  # fmt: skip
 """The sections of a file that a conversation keeps. Its steps and their settings are left out."""
 

@@ -146,7 +146,6 @@ class Flow(FlowGraph):
 
     @classmethod
     def _read(cls, source: conversions.Source, folder: Path) -> Self:
-
         flow = cls("", folder=folder)
         conversions.adopt(flow, source)
         return flow

@@ -8,12 +8,12 @@ from typing import Any
 
 from flowengine.flow.compile.arguments import Arguments
 from flowengine.flow.compile.call_modifiers import CallModifiers
+from flowengine.flow.compile.call_rules import CallRules
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, TypedValue, constant, together
 from flowengine.flow.compile.offered_environments import inject, take_named
 from flowengine.flow.compile.plan import Call
-from flowengine.flow.compile.policies import Policies
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools, refuse_crash_keys
@@ -46,9 +46,9 @@ class CallCompiler:
         self.tools = tools
         self.report = report
         self.modifiers = CallModifiers(model.defaults, expressions)
-        self.policies = Policies(tools.scope)
-        self._policies = {tools: self.policies}
-        """Policies of the files whose tools are called."""
+        self.rules = CallRules(tools.scope)
+        self._of_files = {tools: self.rules}
+        """Rules of the files whose tools are called."""
         self.flows: list[tuple[StepSpec, Definition]] = []
         """The steps that run a flow, each with the flow."""
         self.handed_on: list[tuple[Call, Definition]] = []
@@ -97,7 +97,7 @@ class CallCompiler:
         callee = self._with_environments(call, callee, view)
         self.tools.check_arguments(callee, given, call.loc, str(name))
         if call.action == "call":
-            self._look_at_policies(call, callee)
+            self._look_at_rules(call, callee)
         if callee.approval is not None:
             self._ask(call, callee, view)
         self._write_about(call, view)
@@ -119,7 +119,7 @@ class CallCompiler:
         spec["kind"], spec["task"] = callee.kind, callee.task
         mark = self._mark(call)
         limited = callee.limits is not None and "calls" in callee.limits
-        asks = callee.approval is not None or "policies" in spec
+        asks = callee.approval is not None or "rules" in spec
         if "tool" in spec and (mark.caller or asks or limited):
             spec["counts"] = callee.identity or digest([callee.kind, callee.task.get("tool")])
             if mark.caller_limit is not None:
@@ -129,7 +129,7 @@ class CallCompiler:
         if callee.reads:
             spec["reads"] = callee.reads
             self._check_reads(callee, (*call.loc, call.action))
-        if callee.step_kind.may_start_agents and (rules := self._policies_of(call).within()):
+        if callee.step_kind.may_start_agents and (rules := self._rules_of(call).within()):
             spec["within"] = rules
         self._input(call, callee, given, view)
         self.modifiers.write(call, callee, view)
@@ -258,12 +258,12 @@ class CallCompiler:
                 message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
                 self.report.at("E301", message, loc, hint, key=True)
 
-    def _look_at_policies(self, call: Call, callee: Callee) -> None:
+    def _look_at_rules(self, call: Call, callee: Callee) -> None:
         """Write the rules that may apply to the call. With any rule, an approval is possible."""
         spec = call.spec
         rules = self._rules(spec["tool"], call, callee, spec.get("declared", ""))
         if rules:
-            spec["policies"] = rules
+            spec["rules"] = rules
         if callee.approval is None and (rules or self._mark(call).asks):
             fields = asked_before_call(self.expressions, AskBeforeCall(), self.tools.view)
             assert fields is not None
@@ -280,12 +280,12 @@ class CallCompiler:
         also = callee.step_kind.names(callee.task)
         agent = caller.rpartition(".")[2]
         called = Called(tool, callee.kind, effect, names, agent, also, declared)
-        return self._policies_of(call).of_call(called)
+        return self._rules_of(call).of_call(called)
 
-    def _policies_of(self, call: Call) -> Policies:
+    def _rules_of(self, call: Call) -> CallRules:
         """Return the rules of the files around a step."""
         tools = self._tools_of(call)
-        return self._policies.setdefault(tools, Policies(tools.scope))
+        return self._of_files.setdefault(tools, CallRules(tools.scope))
 
     def _look_at_inline(self, call: Call, callee: Callee) -> None:
         """Write the rules that may apply to a step without a named tool, for the engine."""
@@ -295,7 +295,7 @@ class CallCompiler:
         tool = callee.step_kind.label(callee.task) or callee.kind
         rules = self._rules(tool, call, callee)
         if rules:
-            call.spec["policies"] = rules
+            call.spec["rules"] = rules
 
     def _ask(self, call: Call, callee: Callee, view: VisibleNames) -> None:
         """Write the approval required before the call."""

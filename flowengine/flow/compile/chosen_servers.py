@@ -31,7 +31,7 @@ class ChosenServer(NamedTuple):
     named: Mapping[str, Any]
 
     def list_servers(self) -> bool:
-        """Return whether the policies of all of them list the reachable servers."""
+        """Return whether the rules of all of them list the reachable servers."""
         return all(
             self.environments.lists_servers(name) for use in self.named.values() for name in use
         )

@@ -32,13 +32,12 @@ from flowengine.flow.expressions.types import (
     DeclaredNames,
     Note,
     Want,
-    kinds,
-    resolve,
 )
 from flowengine.flow.models import Loc
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, Value
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.schema_types import kinds, resolve
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
 _PATH = re.compile(r"\s*((?:inputs|steps|state)(?:\.\w+)+)()\s*")

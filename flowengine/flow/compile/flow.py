@@ -206,7 +206,7 @@ class Compiler:
                 flow["end_notices"] = self.tools.scope.end_notices(model.file.model.notify)
             for name in model.tools:
                 self.tools.declared(name)
-            self.calls.policies.check()
+            self.calls.rules.check()
             for name in model.file.model.environments:
                 self.tools.environments.declared(name)
 

@@ -11,9 +11,10 @@ from typing import Any
 from flowengine.flow.compile.expressions import Expressions, TypedValue, constant, together
 from flowengine.flow.compile.outcomes import counts_as
 from flowengine.flow.compile.types import BOOLEAN, UNKNOWN, Schema, VisibleNames
-from flowengine.flow.expressions.types import resolve, self_contained
+from flowengine.flow.expressions.types import self_contained
 from flowengine.flow.models import Approval, AskBeforeCall, AskFirst, Choice, Escalation
 from flowengine.flow.models.actions import RESPOND
+from flowengine.sdk.schema_types import resolve
 
 _VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires", "batch",
            "attachments")  # fmt: skip

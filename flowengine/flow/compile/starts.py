@@ -115,7 +115,7 @@ class Starts:
 # Flows that send notifications about approvals and ends (docs/language/approvals.md).
 #
 # Each notification is an execution of such a flow, which calls the tool. It therefore has its own
-# journal, attempts and policies, and its failure does not affect the reported execution.
+# journal, attempts and rules, and its failure does not affect the reported execution.
 
 PAUSES = ["10s", "1m", "5m", "15m", "1h"]
 """Pauses between the attempts. The last one is repeated."""

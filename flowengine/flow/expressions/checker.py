@@ -46,12 +46,12 @@ from flowengine.flow.expressions.types import (
     ExpressionProblem,
     FunctionTypes,
     Path,
-    Schema,
     Want,
     article,
     kind,
 )
 from flowengine.flow.source.synonyms import NAMES, VALUES
+from flowengine.sdk.schema_types import ANY, Schema, items_of, resolve
 
 MOST_KNOWN = 4096
 """Number of valid expressions that are remembered."""
@@ -69,13 +69,13 @@ class TypedPart(NamedTuple):
     """A part of an expression: how to evaluate it, and the type of its value."""
 
     node: Tree
-    schema: Schema = types.ANY
+    schema: Schema = ANY
 
     @property
     def items(self) -> Schema:
         """The schema of its items, if it is a list."""
-        schema, root = types.resolve(types.without_null(self.schema), self.schema)
-        inner, root = types.items_of(schema, root)
+        schema, root = resolve(types.without_null(self.schema), self.schema)
+        inner, root = items_of(schema, root)
         return types.self_contained(inner, root)
 
 
@@ -234,7 +234,7 @@ class _Check:
             return self._ternary(node)
         if isinstance(node, Items):
             parts = [self.value(item) for item in node.items]
-            inner = types.common([part.schema for part in parts]) if parts else types.ANY
+            inner = types.common([part.schema for part in parts]) if parts else ANY
             return TypedPart(["list", [part.node for part in parts]], types.list_of(inner))
         if isinstance(node, Entries):
             return self._entries(node)
@@ -365,11 +365,11 @@ class _Check:
     def _segment(self, part: Node) -> tuple[Segment, Tree]:
         """Return one key of a path, and how to evaluate it if it is computed."""
         if isinstance(part, Select):
-            return Segment(part.field, types.ANY), []
+            return Segment(part.field, ANY), []
         index = part.key if isinstance(part, Index) else part
         constant = index.value if isinstance(index, Literal) else None
         if isinstance(constant, str) or (isinstance(constant, int) and constant is not True):
-            return Segment(constant, types.ANY), []
+            return Segment(constant, ANY), []
         typed = self.value(index)
         return Segment(None, typed.schema), typed.node
 
@@ -568,7 +568,7 @@ class _Check:
             typed = self._inner_ternary(node)
         elif isinstance(node, Items):
             parts = [self._operand(item) for item in node.items]
-            inner = types.common([part.schema for part in parts]) if parts else types.ANY
+            inner = types.common([part.schema for part in parts]) if parts else ANY
             typed = TypedPart(["list", [part.node for part in parts]], types.list_of(inner))
         elif isinstance(node, Unary):
             typed = self._applied(node, node.op, [node.operand])
@@ -681,7 +681,7 @@ def _of_declared_type(typed: TypedPart) -> TypedPart:
     """Return an operand whose type is checked when it is evaluated."""
     word = kind(typed.schema)
     if word == "null":
-        return typed._replace(schema=types.ANY)
+        return typed._replace(schema=ANY)
     if typed.node[0] not in _DECLARED or word not in KINDS:
         return typed
     items = kind(typed.items) if word == "array" else None
@@ -734,4 +734,4 @@ def _plain(schema: Any) -> Any:
         return types.INT
     if kind(schema) == "timestamp":
         return {"type": "string", "format": "date-time"}
-    return types.TEXT if kind(schema) == "duration" else types.ANY
+    return types.TEXT if kind(schema) == "duration" else ANY

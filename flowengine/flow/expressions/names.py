@@ -12,15 +12,13 @@ from flowengine.flow.expressions.types import (
     DeclaredNames,
     Note,
     Path,
-    Schema,
     article,
     kind,
-    kinds,
-    resolve,
     without_null,
 )
 from flowengine.flow.source.synonyms import OUTPUTS
 from flowengine.sdk.near_words import nearest
+from flowengine.sdk.schema_types import ANY, Schema, kinds, resolve
 
 
 class Trouble(NamedTuple):
@@ -63,7 +61,7 @@ def follow(names: DeclaredNames, root: str, segments: list[Segment]) -> Resolved
     at = ResolvedPath(*resolve(names.schema, names.schema))
     dotted = ""
     uncertain = None
-    for count, segment in enumerate([Segment(root, types.ANY), *segments]):
+    for count, segment in enumerate([Segment(root, ANY), *segments]):
         if dotted in names.uncertain:
             uncertain = dotted
         constant = isinstance(segment.key, str)
@@ -102,7 +100,7 @@ def _into(at: ResolvedPath, segment: Segment, shown: str) -> ResolvedPath:
         return _nothing_inside(schema, segment, shown)
     if segment.key is None:
         inner = schema.get("items") if kind(schema) == "array" else None
-        return ResolvedPath(*resolve(inner or types.ANY, root))
+        return ResolvedPath(*resolve(inner or ANY, root))
     if isinstance(segment.key, int) and segment.key < 0:
         message = f"'{shown}' has no item {segment.key}: items are counted from 0"
         last = f"write {shown}[size({shown}) - {-segment.key}] to count from the end"
@@ -175,7 +173,7 @@ def _property(
     more = schema.get("additionalProperties", not properties)
     if more is False and "patternProperties" not in schema:
         return ResolvedPath({}, {}, Trouble(_undeclared(key, properties, shown), 0))
-    return ResolvedPath(*resolve(more if isinstance(more, dict) else types.ANY, root))
+    return ResolvedPath(*resolve(more if isinstance(more, dict) else ANY, root))
 
 
 def _property_of_one(

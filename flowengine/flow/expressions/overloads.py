@@ -7,7 +7,6 @@ from typing import Any
 
 from flowengine.flow.expressions import types
 from flowengine.flow.expressions.types import (
-    ANY,
     BOOL,
     BYTES,
     DOUBLE,
@@ -17,12 +16,12 @@ from flowengine.flow.expressions.types import (
     TIMESTAMP,
     TYPE,
     UINT,
-    Schema,
     article,
     common,
     kind,
     list_of,
 )
+from flowengine.sdk.schema_types import ANY, Schema
 
 CONDITION = "a condition must be true or false, not "
 TEXT_PART = "a part of a text must be text, a number, or true or false, not "

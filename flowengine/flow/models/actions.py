@@ -271,7 +271,7 @@ class AskFirst(Asking):
     when: ConditionOrBoolean = Field(default=True, examples=["${{ args.open }}"])
     """Whether an approval is requested."""
     required: bool = Field(default=False, examples=[True])
-    """Whether a person must decide. A policy cannot."""
+    """Whether a person must decide. A rule cannot."""
     title: Template | None = Field(default=None, examples=["May it go online?"])
     """The question. Default: describes the environment to open."""
 

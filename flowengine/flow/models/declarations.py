@@ -182,13 +182,13 @@ class Limits(Part):
     """How long triggers keep the execution open after each time its last branch ended."""
 
 
-# Rules that decide about calls without an approver (docs/language.md: Policies).
+# Rules that decide about calls without an approver (docs/language.md: Rules).
 
 
-class Policy(Part):
+class Rule(Part):
     """A rule about tool calls."""
 
-    NOUN = "a policy"
+    NOUN = "a rule"
     RULES = (ExclusiveKeys(("allow", "ask", "deny")),)
 
     allow: Text | None = Field(default=None, examples=["github.get_*"])
@@ -216,10 +216,10 @@ class Policy(Part):
         return "", ""
 
 
-class PolicyFile(Part):
+class RuleFile(Part):
     """The rules of a host, for calls in all executions."""
 
-    NOUN = "a policy file"
+    NOUN = "a rule file"
 
-    policies: list[Policy] = Field(examples=[[{"deny": "shell:*"}]])
+    rules: list[Rule] = Field(examples=[[{"deny": "shell:*"}]])
     """Rules for the tool calls of all flows."""

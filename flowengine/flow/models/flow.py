@@ -12,7 +12,7 @@ from flowengine.flow.models.declarations import (
     EndNotice,
     Limits,
     Output,
-    Policy,
+    Rule,
     Secret,
     Signal,
     Start,
@@ -284,7 +284,7 @@ class FlowModel(Part):
         default={}, examples=[{"search": {"python": "research:search"}}]
     )
     """Tools that steps and agents can call."""
-    policies: list[Policy] = Field(
+    rules: list[Rule] = Field(
         default=[], examples=[[{"deny": "shell:*"}, {"allow": "github.get_*"}, {"ask": "github.*"}]]
     )
     """Rules that allow or deny tool calls, or require approval."""

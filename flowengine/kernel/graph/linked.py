@@ -51,7 +51,7 @@ NONE = -1
 ENTERING = frozenset({"sources", "join", "trigger", "when", "map", "loop", "deadline"})
 """Keys of a step that are read before its first attempt."""
 ATTEMPTING = frozenset({"input", "args", "key", "tool", "counts", "caller_limit", "lock", "timeout",
-                        "background", "asks", "approval", "policies", "environments",
+                        "background", "asks", "approval", "rules", "environments",
                         "reads"})  # fmt: skip
 """Keys that are read when an attempt of a task begins."""
 ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "compensate", "raises",
@@ -62,7 +62,7 @@ TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "ways
                      "action", "kind", "task", "caller", "meters", "preview", "limits", "about",
                      "within", "declared", "chat", "said", "needs"})  # fmt: skip
 """Keys that describe a step, or that matter to other keys, to budgets or to users."""
-BARE = TELLING | ENTERING | ENDING | {"input", "tool", "policies"}
+BARE = TELLING | ENTERING | ENDING | {"input", "tool", "rules"}
 """Keys of a task whose attempts need only their input. A key in none of these sets disables this
 shortcut."""
 DIRECT = TELLING | ATTEMPTING | ENDING | {"sources", "join"}
@@ -103,7 +103,7 @@ class Node:
     approval: Value | None = None
     about: Value | None = None
     adapter: dict[str, Plain] | None = None
-    policies: list[list[RuleSpec]] = []  # noqa: RUF012 - nothing changes it
+    rules: list[list[RuleSpec]] = []  # noqa: RUF012 - nothing changes it
     input: Value | None = None
     key: Value | None = None
     wait: WaitSpec | None = None

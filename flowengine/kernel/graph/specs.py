@@ -319,7 +319,7 @@ class StepSpec(TypedDict, total=False):
     about: Value
     """The context of a call for its approvers, a map of texts, evaluated when the approval is
     requested."""
-    policies: list[list[RuleSpec]]
+    rules: list[list[RuleSpec]]
     """The rules that could match the call, in the order of evaluation. In each list the first match
     applies, and of these the strictest. `approval` defines the question."""
     within: list[list[RuleSpec]]

@@ -225,11 +225,11 @@ def _look_at_rules(
         StepFailure: `Refused`: the rules deny the call.
     """
     node = tx.node(tx.act_of(unit))
-    if not node.policies:
+    if not node.rules:
         return None
     tool = str(_part(tx, unit, "tool"))
     names = Names(tx, None, extra=call_names(unit, args))
-    rule = strictest(node.policies, lambda number: holds(names, number), tool)
+    rule = strictest(node.rules, lambda number: holds(names, number), tool)
     if rule is not None and rule.do == "deny":
         data = {"tool": tool, "rule": rule.rule, "policy_changed": changed}
         message = f"{tool!r} was not called: {rule.rule} refuses it"
@@ -427,7 +427,7 @@ def approved(tx: Transition, wait: Wait, decision: dict[str, Any]) -> dict[str, 
     record = wait["record"]
     args = edited(tx.state["units"][number]["args"], decision.get("edits") or {})
     kept: dict[str, Plain] = {"version": record["version"], "args": args}
-    if decision.get("via") != "policy":
+    if decision.get("via") != "rule":
         kept |= {key: decision[key] for key in ("edits", "comment", "images") if decision.get(key)}
     if "granted" in decision:
         kept["granted"] = decision["granted"]

@@ -404,7 +404,7 @@ def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> St
     if decision.get("images"):
         output = {**output, "images": decision["images"]}
     comment = f": {output['comment']}" if output["comment"] else ""
-    refused = decision.get("via") == "policy" and decision.get("value") == {"refused": True}
+    refused = decision.get("via") == "rule" and decision.get("value") == {"refused": True}
     type, how = ("Refused", "refused") if refused else ("Rejected", "rejected")
     return StepFailure(type, f"{what}: {how} by {output['by']}{comment}", output)
 

@@ -17,7 +17,8 @@ from flowengine.server.application import Application, address_of
 from flowengine.server.mcp.calls import Caller, ToolCalls
 from flowengine.server.mcp.sdk import UserSessions, mcp_server
 from flowengine.server.places import Places
-from flowengine.server.problems import RequestRefused, problem_response
+from flowengine.server.problems import problem_response
+from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import CHECKED_EVERY, Principal
 
 PATH = "/mcp"

@@ -49,38 +49,6 @@ def run(
         return engine.run(folder / "flow.yaml")
 
 
-@pytest.mark.endurance
-@pytest.mark.parametrize(
-    ("retry", "attempts"),
-    [("{delay: 1ms, max_delay: 2ms}", 3), ("{attempts: 2, delay: 1ms, max_delay: 2ms}", 2)],
-)
-# Shows M42, M46
-def test_three_attempts_are_three_requests_then_the_providers_error(
-    retry: str, attempts: int, wire: Wire, tmp_path: Path
-) -> None:
-    wire.answer(*(failed(503, f"overloaded {number}") for number in range(1, 5)))
-
-    result = run(tmp_path, wire, "openai/gpt-4o", retry)
-
-    assert result.status == "failed"
-    assert result.error["type"] == "ModelError"
-    assert f"overloaded {attempts}" in result.error["message"]
-    assert "ServiceUnavailableError" in json.dumps(result.error["cause"])
-    assert len(wire.requests) == attempts
-    assert len({json.dumps(sent.body) for sent in wire.requests}) == 1
-
-
-@pytest.mark.endurance
-# Shows M44
-def test_what_does_not_pass_is_asked_once(wire: Wire, tmp_path: Path) -> None:
-    wire.answer(failed(401, "who are you?"))
-
-    result = run(tmp_path, wire, "openai/gpt-4o")
-
-    assert result.error["type"] == "ModelError"
-    assert len(wire.requests) == 1
-
-
 # Shows M54
 def test_an_agent_whose_model_writes_its_calls(wire: Wire, tmp_path: Path) -> None:
     wire.answer(
@@ -125,58 +93,6 @@ def boom(why: str): "Fail."
     assert inside(drawn["content"]) == "drawn"
     assert "iVBORw" not in json.dumps(wire.requests[-1].body)
     assert "An image was left out" in json.dumps(image["content"])
-
-
-# Shows W11
-def test_a_model_with_vision_is_sent_the_data_of_an_image(wire: Wire, tmp_path: Path) -> None:
-    wire.answer(calling("add", {"a": 1, "b": 2}), replied("A cat."))
-    drawing = """
-from flowengine import Result
-
-def add(a: int, b: int):
-    "Draw."
-    return Result(value="drawn", image="data:image/jpeg;base64,/9j/4A==")
-
-def boom(why: str): "Fail."
-"""
-
-    run(tmp_path, wire, "openai/gpt-4o", python=drawing)
-
-    *_, image = wire.requests[-1].body["messages"]
-    assert image["content"][1]["image_url"]["url"] == "data:image/jpeg;base64,/9j/4A=="
-
-
-def test_a_conversation_that_the_provider_refuses_is_reduced_and_sent_again(
-    wire: Wire, tmp_path: Path
-) -> None:
-    words = "maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens"
-    wire.answer(
-        *(calling("add", {"a": n, "b": 2}) for n in range(3)),
-        failed(400, f"This model's {words}.", code="context_length_exceeded"),
-        replied("I have added 0 and 1."),
-        replied("It is 4."),
-    )
-
-    result = run(tmp_path, wire, "openai/gpt-4o", more="context: {reduce: summarize}")
-
-    assert result.outputs["answer"] == "It is 4."
-    *_, refused, summary, again = (sent.body["messages"] for sent in wire.requests)
-    assert len(wire.requests) == 6
-    assert "Now write the summary" in summary[-1]["content"]
-    assert len(again) < len(refused)
-    assert "I have added 0 and 1." in again[1]["content"]
-    assert "What is 1 + 2?" in [message["content"] for message in again]
-
-
-def test_a_refusal_without_a_reducer_names_model_and_tokens(wire: Wire, tmp_path: Path) -> None:
-    words = "maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens"
-    wire.answer(failed(400, f"This model's {words}.", code="context_length_exceeded"))
-
-    result = run(tmp_path, wire, "openai/gpt-4o")
-
-    assert result.error["type"] == "ContextWindowExceeded"
-    assert "openai/gpt-4o was sent about 9,000 tokens" in result.error["message"]
-    assert len(wire.requests) == 1
 
 
 def test_the_last_turn_offers_the_same_tools_and_calls_none(wire: Wire, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -169,14 +168,6 @@ def test_no_answer_in_time_is_a_timeout(wire: Wire) -> None:
     assert isinstance(told, Timeout)
     assert told.retryable is True
     assert wire.closed.wait(60)
-
-
-# Shows M44
-def test_nobody_listens_there() -> None:
-    told = error(Wire("http://127.0.0.1:9"))
-
-    assert type(told) is ModelError
-    assert told.retryable is True
 
 
 @pytest.mark.parametrize(
@@ -354,11 +345,3 @@ def test_a_refused_schema_is_an_error_where_the_model_is_known_to_take_one(wire:
 
     assert "Invalid schema" in told.message
     assert len(wire.requests) == 2
-
-
-def test_errors_are_plain_for_the_journal(wire: Wire) -> None:
-    wire.answer(failed(400, "no"))
-
-    told = error(wire)
-
-    json.dumps([told.message, told.data, str(told.__cause__)])

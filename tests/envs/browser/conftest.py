@@ -75,7 +75,7 @@ def chromium() -> Browser:
 def one_process(chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let browsers opened by a manager join the shared process too.
 
-    For tests that do not examine the process and whose policies allow the server.
+    For tests that do not examine the process and whose rules allow the server.
     """
     key = key_of(chromium.request)
     monkeypatch.setattr(sharing, "_key", lambda request: key)

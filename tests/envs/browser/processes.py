@@ -1,4 +1,4 @@
-"""Which environments share a Chromium, which no environment shows."""
+"""What no browser shows: its session, and which ones share a Chromium."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from typing import Any
 
 from flowengine_envs.browser import sharing
 from flowengine_envs.browser.sharing import _Key
+
+
+def session_of(browser: Any) -> Any:
+    """Return the open session of a browser."""
+    session = browser._session
+    assert session is not None
+    return session
 
 
 def key_of(request: Any) -> _Key:

@@ -21,7 +21,7 @@ from flowengine_envs.network import egress
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.agents.flows import Case, call
 from tests.envs.browser.conftest import SMALL
-from tests.envs.browser.processes import key_of
+from tests.envs.browser.processes import key_of, session_of
 from tests.envs.browser.web import Web, redirect
 from tests.envs.opening import opened
 from tests.replacing import patches_everywhere
@@ -197,8 +197,7 @@ def test_what_scripts_send_unforeseen_is_stopped(asking: Browser, web: Web, whic
     assert seen.url == "http://home.example/login"
     assert not web.asked
     # A tab that was kept from opening delays no later action.
-    assert asking._session is not None
-    background().run(asyncio.wait_for(asking._session.settle(600), 60))
+    background().run(asyncio.wait_for(session_of(asking).settle(600), 60))
 
 
 def test_with_a_password_on_the_page_whatever_scripts_may_send_is_asked_about(

@@ -19,7 +19,7 @@ from tests.replacing import patches_everywhere
 HOSTILE = '''
 import builtins, ctypes, os, resource, signal, struct, sys, time
 from pathlib import Path
-from flowengine_envs.documents import converters
+from flowengine_documents import converters
 
 plain = converters.convert
 FORGED = b'{"markdown": "forged", "title": "", "truncated": false}'
@@ -143,7 +143,8 @@ def test_a_conversion_that_is_cancelled_while_its_answer_comes_is_over(
     async def cancelled() -> None:
         def feed(reader: asyncio.StreamReader, data: bytes) -> None:
             plain(reader, data)
-            if not reader._transport.is_reading():  # type: ignore[attr-defined] # it is full
+            # It is full, which a reader does not tell.
+            if not reader._transport.is_reading():  # type: ignore[attr-defined]
                 converting.cancel()
 
         text = "word " * 60_000

@@ -13,11 +13,8 @@ import yaml
 from playwright.async_api import Browser as PlaywrightBrowser
 from playwright.async_api import async_playwright
 
-from flowengine import Agent, LoggerManager, MetaChain, function_to_json
-from flowengine.agents.models import using
-from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.sdk import EnvironmentClosed, EnvironmentUnavailable, ValidationError
-from flowengine.sdk.untrusted import unmarked
+from flowengine import function_to_json
+from flowengine.sdk import EnvironmentClosed, ValidationError
 from flowengine_envs.browser import installation, sharing
 from flowengine_envs.browser.chromium import _ARGUMENTS
 from flowengine_envs.browser.provider import BrowserProvider
@@ -111,13 +108,6 @@ def test_arguments_are_checked() -> None:
         BrowserEnv(provider="docker")
 
 
-def test_a_missing_browser_is_said(tmp_path: Path) -> None:
-    env = BrowserEnv(workspace=str(tmp_path), config={"program": "/nowhere/chrome"})
-    with pytest.raises(EnvironmentUnavailable, match="there is no browser /nowhere/chrome"):
-        env.init()
-    env.close()
-
-
 def test_actions_may_be_written_as_calls(env: BrowserEnv, web: Web) -> None:
     url = web.page("/shop", "<button onclick='this.textContent=2'>1</button>", title="Shop")
 
@@ -201,21 +191,3 @@ def test_schemas_hold_no_environment() -> None:
         schema = function_to_json(function)["function"]
         assert not {"env", "web_env", "context_variables"} & set(schema["parameters"]["properties"])
         assert schema["description"]
-
-
-# Shows W11
-def test_in_a_run_the_picture_is_a_part_of_its_own(env: BrowserEnv, web: Web) -> None:
-    url = web.page("/seen", "<p>seen</p>")
-    function: Any = visit_url
-    calls = [{"name": "visit_url", "arguments": {"url": url}}]
-    model = ScriptedModel([{"calls": calls}, {"text": "done"}])
-    agent = Agent(name="Clerk", functions=[function])
-    with using(model):
-        MetaChain(logger=LoggerManager(console=False)).run(
-            agent, [{"role": "user", "content": "?"}], context_variables={"web_env": env}
-        )
-    told, picture = model.requests[1].messages[-2:]
-    assert json.loads(unmarked(str(told["content"])))["url"] == url
-    assert "base64" not in str(told["content"])
-    part = picture["content"][1]
-    assert part["image_url"]["url"].startswith("data:image/png;base64,")

@@ -21,8 +21,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine.sdk.environments import VARIABLE, Sandbox, background
-from flowengine.sdk.processes import marked
+from flowengine.sdk.environments import Sandbox, background
 from flowengine.testing.environment_conformance import (
     CHECKS,
     Check,
@@ -32,7 +31,7 @@ from flowengine.testing.environment_conformance import (
 from flowengine_envs.browser import browser_server, installation, session
 from flowengine_envs.browser.browser_server import BrowserServer, playwright, replace_ended
 from flowengine_envs.browser.chromium import Profile
-from flowengine_envs.browser.faults import Error
+from flowengine_envs.browser.library import Error
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import HostSandbox
@@ -41,7 +40,7 @@ from tests.alive import alive
 from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.drivers import command, drivers
 from tests.envs.browser.web import BLOCKED, Web, network, never, send
-from tests.envs.opening import Trace, opened, release
+from tests.envs.opening import Trace, managed_processes, opened, release
 from tests.execution_environment.toy import until
 from tests.replacing import patches_everywhere
 
@@ -537,8 +536,7 @@ def test_it_is_a_managed_environment(
         assert first.resource.navigate(web.page("/m", "<p>managed</p>")).content == "managed"
         manager.release(first)
         manager.release(second)
-        registry = f".{manager._around.registry.name}."  # other tests use other registries
-    assert not [mark for mark in marked(VARIABLE).values() if registry in mark]
+        assert managed_processes(manager) == []
     assert capfd.readouterr().out == ""
 
 

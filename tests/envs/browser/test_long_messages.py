@@ -9,7 +9,7 @@ import pytest
 
 from flowengine.sdk.environments import background
 from flowengine_envs.browser import browser_server
-from flowengine_envs.browser.faults import Error
+from flowengine_envs.browser.library import Error
 from flowengine_envs.browser.long_messages import LONGEST_TEXT, NOTE, Shortened, is_cut
 from flowengine_envs.browser.resource import Browser
 from tests.envs.browser.web import Web

@@ -14,6 +14,7 @@ from flowengine.errors import Conflict
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.execution_environment.registry import screens
 from flowengine.sdk.environments import background
+from tests.envs.browser.processes import session_of
 from tests.envs.browser.web import Web, network, send
 
 PAGE = """
@@ -83,6 +84,6 @@ def test_a_browser_that_has_ended_says_so(
 ) -> None:
     monkeypatch.setattr(screens, "SECONDS", 1)  # if its end is not noticed yet
     browser = manager.ensure(spec(web)).resource
-    browser._session._place.chromium._server._program.kill()
+    session_of(browser)._place.chromium._server._program.kill()
     with pytest.raises(Conflict, match="cannot be looked into"):
         manager.look("web")

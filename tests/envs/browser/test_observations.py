@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.browser import faults, observing
+from flowengine_envs.browser import library, observing
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from tests.envs.browser.conftest import SMALL
+from tests.envs.browser.processes import session_of
 from tests.envs.browser.web import BLOCKED, Answer, Web, never, redirect, send
 
 pytestmark = pytest.mark.endurance
@@ -166,6 +167,7 @@ def test_frames_that_never_answer_are_left_out_and_asked_at_once(
     other = web.url("/loop").replace("127.0.0.1", "localhost")  # another site: its own process
     frames = f"<iframe src={other}></iframe>" * 4
     fine = "<iframe srcdoc='<button>Inner</button>'></iframe>"
+    # In which order frames are asked, which an observation does not tell.
     asked, answers = list[bool](), observing._answers
 
     async def noted(frame: Any) -> bool:
@@ -191,14 +193,12 @@ def test_a_screenshot_that_fails_takes_nothing_else_with_it(
     browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser.navigate(web.page("/seen", "<h1>Seen</h1>"))
-    assert browser._session is not None
-    devtools = browser._session.tab._session
-    assert devtools is not None
+    devtools = session_of(browser).tab._session
     send = devtools.send
 
     async def without_pictures(method: str, *fields: Any) -> Any:
         if method == "Page.captureScreenshot":
-            raise faults.Error("Protocol error (Page.captureScreenshot): Unable to capture")
+            raise library.Error("Protocol error (Page.captureScreenshot): Unable to capture")
         return await send(method, *fields)
 
     monkeypatch.setattr(devtools, "send", without_pictures)

@@ -21,7 +21,7 @@ from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.browser.drivers import drivers
-from tests.envs.browser.processes import groups, key_of
+from tests.envs.browser.processes import groups, key_of, session_of
 from tests.envs.browser.web import BLOCKED, Web, never, send
 from tests.envs.opening import request_for
 
@@ -64,8 +64,7 @@ def process(browser: Browser) -> int:
 
 
 def place(browser: Browser) -> Profile:
-    assert browser._session is not None
-    found = browser._session._place
+    found = session_of(browser)._place
     assert isinstance(found, Profile)
     return found
 

@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 from flowengine.flow.export.definition import to_yaml
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import ConversionLimits, Document, Unreadable
+from flowengine_documents.document import ConversionLimits, Document, Unreadable
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written import KINDS, built
 
 CASES = Path(__file__).with_name("cases")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine_envs.documents.formats import detect
+from flowengine_documents.formats import detect
 from tests.rows import each_row
 
 ATOM = 'xmlns="http://www.w3.org/2005/Atom"'

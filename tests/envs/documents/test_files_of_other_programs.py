@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 
 SAMPLES = Path(__file__).parents[3] / "examples" / "document_review" / "samples"
 

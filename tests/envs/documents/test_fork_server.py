@@ -39,7 +39,7 @@ def others():
 def change(server):
     """Whatever a process can do to itself."""
     builtins.left = "x"
-    sys.modules["flowengine_envs.documents.text"].decode = lambda *_: ("forged", "")
+    sys.modules["flowengine_documents.text"].decode = lambda *_: ("forged", "")
     os.chdir("/")
 
 def reach(server):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
-from flowengine_envs.documents.formats import detect
+from flowengine_documents.document import Damaged, PasswordRequired, UnsupportedFormat
+from flowengine_documents.formats import detect
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_compound import compound
 from tests.rows import each_row
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import ConversionLimits, Document
+from flowengine_documents.document import ConversionLimits, Document
+from flowengine_envs.documents.converting import convert
 
 BASE = "https://www.example.org/guide/page.html"
 

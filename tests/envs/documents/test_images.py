@@ -18,9 +18,9 @@ from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import ModelFacts
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine_documents.picture import NO_DESCRIPTION
 from flowengine_envs import RequestsMarkdownBrowser
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.picture import NO_DESCRIPTION
+from flowengine_envs.documents.converting import convert
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.written_pdf import pdf
 

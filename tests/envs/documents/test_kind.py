@@ -24,7 +24,7 @@ from flowengine.sdk.environments import VARIABLE, Sandbox
 from flowengine.sdk.processes import Family
 from flowengine.testing.environment_conformance import CHECKS, Check, ProviderCase
 from flowengine_envs.documents.conversion import UnreadableDocument, checked
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
 from flowengine_envs.sandboxes.host import HostSandbox

@@ -13,13 +13,13 @@ from random import Random
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import (
+from flowengine_documents.document import (
     ConversionLimits,
     Damaged,
     LimitReached,
     Unreadable,
 )
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_pdf import pdf
 from tests.rows import each_row
 
@@ -75,13 +75,13 @@ def repeated(data: bytes, times: int) -> bytes:
 
 # Shows W72
 def test_a_stream_of_a_pdf_that_unpacks_to_too_much_is_an_error_not_an_empty_page() -> None:
-    content = repeated(b"BT (x) Tj ET " * 10_000, 20)
+    content = repeated(b"BT (x) Tj ET ".ljust(130_000), 9)
 
     for resources in (b"", b"/Resources<</Font<<>>>>"):
         data = page_with(content, resources)
         with pytest.raises(LimitReached, match="the limit 'unpacked' is 1,000,000"):
             convert(data, limits=SMALL)
-        assert convert(data, limits=replace(SMALL, unpacked=3_000_000)).format == "pdf"
+    assert convert(data, limits=replace(SMALL, unpacked=1_500_000)).format == "pdf"
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ CHANGED = [
 @each_row("name", CHANGED)
 # Shows W82
 def test_whatever_is_changed_in_a_file_it_is_read_or_unreadable(name: str) -> None:
-    read_changed(name, range(5))
+    read_changed(name, range(1))
 
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("name", CHANGED)
 def test_many_more_changes_in_a_file(name: str) -> None:
-    read_changed(name, range(5, 50))
+    read_changed(name, range(1, 50))
 
 
 def read_changed(name: str, seeds: range) -> None:

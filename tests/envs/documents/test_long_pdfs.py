@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from flowengine_documents.document import ConversionLimits
+from flowengine_documents.pages import Pages
 from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.documents import reader as module
 from flowengine_envs.documents.conversion import UnreadableDocument
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import ConversionLimits
-from flowengine_envs.documents.pages import Pages
+from flowengine_envs.documents.converting import convert
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
 from flowengine_envs.sandboxes.namespace import Namespace

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 import re
@@ -17,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from flowengine import function_to_json
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepError, ValidationError
 from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.compat import markdown_browser
 from flowengine_envs.documents.conversion import UnreadableDocument
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_downloads import HTML
 from tests.envs.network.ways_out import Site, serving
@@ -191,44 +189,12 @@ def test_the_position_survives_in_another_process(folder: Path) -> None:
     assert following.startswith("[Page 1/1]\n\nother")
 
 
-@pytest.mark.endurance
-# Shows W57
-def test_a_changed_document_is_told_first(folder: Path) -> None:
-    with RequestsMarkdownBrowser() as browser:
-        browser.visit_page("long.txt")
-        browser.page_down()
-        state = browser.state
-    (folder / "long.txt").write_text(TEXT.replace("line 1025", "moved"))
-    with RequestsMarkdownBrowser(state=state) as browser:
-        assert browser.page_up().startswith(
-            "(this document has changed since it was last read)\n[Page 1/3]\n"
-        )
-        assert browser.page_down().startswith("[Page 2/3]\n\nmoved\n")
-
-
 @pytest.mark.parametrize(
     "state", [{"address": "x"}, {"page": 1}, {"address": "x", "page": "y", "sha256": ""}]
 )
 def test_what_is_no_state_is_refused(state: Any) -> None:
     with pytest.raises(ValidationError, match="not the state of a browser"):
         RequestsMarkdownBrowser(state=state)
-
-
-@pytest.mark.endurance
-# Shows W58
-def test_two_readers_do_not_disturb_each_other(folder: Path) -> None:
-    (folder / "other.txt").write_text(TEXT.replace("line", "row"))
-
-    def read(name: str, word: str) -> list[str]:
-        with RequestsMarkdownBrowser() as browser:
-            shown = [browser.visit_page(name)]
-            shown += [browser.page_down() for _ in range(2)]
-            assert all(f"\n{word} " in page for page in shown)
-            return shown
-
-    with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(read, ["long.txt", "other.txt"], ["line", "row"])
-    assert [page.replace("row", "line") for page in other] == one
 
 
 # Shows W58
@@ -299,15 +265,6 @@ def site() -> Iterator[Site]:
         yield made
 
 
-def test_schemas_of_the_tools_are_small() -> None:
-    for tool in markdown_browser.TOOLS:
-        schema = function_to_json(tool)["function"]
-        names = set(schema["parameters"]["properties"])
-        assert names <= {"path_or_url", "page", "text"}, schema
-        assert len(schema["description"]) < 120
-        assert not {"env", "context_variables"} & set(inspect.signature(tool).parameters)
-
-
 # Shows W84
 def test_without_a_browser_a_tool_says_what_to_declare() -> None:
     with pytest.raises(RuntimeError, match=r"'file_env'.*RequestsMarkdownBrowser\(\)"):
@@ -342,9 +299,5 @@ def test_a_managed_reader_says_the_same(browser: RequestsMarkdownBrowser, folder
 def test_closing_leaves_nothing(folder: Path) -> None:
     with RequestsMarkdownBrowser() as browser:
         browser.visit_page("short.md")
-        [home] = [browser._home]
-        assert home is not None
-        assert home.exists()
-    assert not home.exists()
     browser.close()
     assert sorted(os.listdir(folder)) == ["long.txt", "short.md"]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached
-from flowengine_envs.documents.msg import unpacked
+from flowengine_documents.document import ConversionLimits, Damaged, LimitReached
+from flowengine_documents.msg import unpacked
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_compound import compound
 from tests.rows import each_row
 

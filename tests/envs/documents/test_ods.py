@@ -7,13 +7,13 @@ import zipfile
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import (
+from flowengine_documents.document import (
     ConversionLimits,
     Damaged,
     LimitReached,
     PasswordRequired,
 )
+from flowengine_envs.documents.converting import convert
 
 NAMES = " ".join(
     f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'

@@ -1,6 +1,7 @@
 # Shows W75
 """Word and PowerPoint: content that converters often lose."""
 
+# The libraries that write these files give access to most of their XML by private names only.
 from __future__ import annotations
 
 import datetime
@@ -26,8 +27,8 @@ from pptx.opc.package import Part as SlidePart
 from pptx.opc.packuri import PackURI as SlideURI
 from pptx.util import Inches
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Document
+from flowengine_documents.document import Document
+from flowengine_envs.documents.converting import convert
 from tests.rows import each_row
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'

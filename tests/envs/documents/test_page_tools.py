@@ -18,8 +18,8 @@ from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
 from flowengine.sdk.untrusted import marked
 from flowengine.sdk.visible_text import one_line, visible
-from flowengine_envs.documents.document import Document
-from flowengine_envs.documents.pages import Page, Visit
+from flowengine_documents.document import Document
+from flowengine_envs.documents.visits import Page, Visit
 from flowengine_envs.sandboxes.processes import has
 from tests.agents.flows import STEPS, Case, call, flow
 from tests.envs.documents.test_downloads import HTML

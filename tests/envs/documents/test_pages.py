@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine_envs.documents.pages import NoSuchPage, Pages
+from flowengine_documents.pages import NoSuchPage, Pages
 from tests.rows import each_row
 
 TEXTS = st.text(st.sampled_from("ab \n\r\t|😀"), max_size=300)

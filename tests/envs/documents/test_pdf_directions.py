@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_pdf import pdf
 
 Shown = list[tuple[int, str]]

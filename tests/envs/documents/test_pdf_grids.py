@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 from pypdf import apply_configuration, get_configuration
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Document
+from flowengine_documents.document import Document
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_pdf import made_pdf
 
 PLACES = [72, 172, 272, 372]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_pdf import made_pdf
 
 COLUMN = "Cranes of the quay are inspected twice a year"

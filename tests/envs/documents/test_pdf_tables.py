@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_pdf import made_pdf
 
 Shown = tuple[float, float, str]

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Document
+from flowengine_documents.document import Document
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_pdf import pdf
 from tests.rows import each_row
 

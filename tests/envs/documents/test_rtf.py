@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Damaged
+from flowengine_documents.document import Damaged
+from flowengine_envs.documents.converting import convert
 from tests.rows import each_row
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import openpyxl
 
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.test_workbooks import saved
 
 HOUR = 1 / 24

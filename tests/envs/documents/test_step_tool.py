@@ -12,7 +12,7 @@ import yaml
 from flowengine import Engine, check
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import FlowFileError
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from flowengine_envs.sandboxes.processes import has
 
 FILES = Path(__file__).with_name("files")

@@ -15,9 +15,9 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, HttpError, LimitExceeded, Timeout
 from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs.documents.conversion import UnreadableDocument
-from flowengine_envs.documents.pages import destination, looks_like_host
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
+from flowengine_envs.documents.visits import destination, looks_like_host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_downloads import HEAD, HTML, forever, moved, raw

@@ -10,7 +10,7 @@ import openpyxl
 from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
 
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 
 
 def saved(book: openpyxl.Workbook) -> bytes:

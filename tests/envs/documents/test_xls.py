@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import (
+from flowengine_documents.document import (
     ConversionLimits,
     Damaged,
     Document,
     PasswordRequired,
 )
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_compound import compound
 from tests.rows import each_row
 

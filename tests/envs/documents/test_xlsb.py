@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import ConversionLimits, Damaged, Document
+from flowengine_documents.document import ConversionLimits, Damaged, Document
+from flowengine_envs.documents.converting import convert
 from tests.rows import each_row
 
 KIND = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"

@@ -10,14 +10,14 @@ from dataclasses import replace
 import openpyxl
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import (
+from flowengine_documents.document import (
     ConversionLimits,
     Damaged,
     LimitReached,
     PasswordRequired,
     WrongPassword,
 )
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.test_workbooks import saved
 from tests.rows import each_row
 

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk.environments import VARIABLE
-from flowengine.sdk.processes import marked
 from flowengine_envs.mcp.session import McpSession
 from tests.alive import alive
+from tests.envs.opening import managed_processes
 from tests.shared import shared_while
 
 HERE = Path(__file__).parent
@@ -69,13 +68,7 @@ def nothing_is_left(manager: EnvironmentManager) -> Iterator[None]:
     """After each test, check that no process of its environments survives them."""
     yield
     manager.close()
-    assert processes(manager) == []
-
-
-def processes(manager: EnvironmentManager) -> list[int]:
-    """Return the processes that run for a manager's environments."""
-    name = manager._around.registry.name
-    return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
+    assert managed_processes(manager) == []
 
 
 def ends(pid: int) -> bool:

@@ -24,8 +24,9 @@ from flowengine_envs.mcp import client_requests, stdio
 from flowengine_envs.mcp.messages import PendingRequests
 from flowengine_envs.mcp.session import McpSession
 from tests.endurance import SAMPLE
-from tests.envs.mcp.conftest import HERE, Open, processes
+from tests.envs.mcp.conftest import HERE, Open
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
+from tests.envs.opening import managed_processes
 
 if TYPE_CHECKING:  # otherwise every process that collects tests would load it
     from mcp.types import JSONRPCMessage
@@ -169,7 +170,7 @@ def test_nonsense_over_standard_streams(
 
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
     assert manager.release_scope("session").failed == []
-    assert processes(manager) == []
+    assert managed_processes(manager) == []
 
 
 @pytest.mark.endurance  # over standard streams, every run has all cases
@@ -212,12 +213,12 @@ def test_a_handshake_of_nonsense(
     how: str,
 ) -> None:
     over_http.how = how
-    before = processes(manager)
+    before = managed_processes(manager)
 
     for config in ({"command": [*HOSTILE, how]}, {"url": over_http.url}):
         assert faults(CASES[how], lambda: opened(name="bad", **config), caplog) == []  # noqa: B023
 
-    assert processes(manager) == before
+    assert managed_processes(manager) == before
     assert good.call_tool("ok").text == "ok"
 
 
@@ -242,7 +243,7 @@ def test_an_answer_that_breaks_off_is_a_loss_at_once(
     assert time.monotonic() - begun < PROMPT
     assert good.call_tool("ok").text == "ok"
     assert manager.release_scope("session").failed == []
-    assert processes(manager) == []
+    assert managed_processes(manager) == []
 
 
 @pytest.mark.endurance
@@ -268,7 +269,7 @@ def test_a_flood_without_end_ends_with_the_time_of_the_call(
     assert not [each for each in caplog.records if each.exc_info]
     assert resident() - before < 100_000_000
     assert manager.release_scope("session").failed == []
-    assert processes(manager) == []
+    assert managed_processes(manager) == []
 
 
 @pytest.mark.endurance

@@ -357,7 +357,7 @@ def test_rules_and_programs_cannot_log_in(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     config = folder / "config" / "flowengine"
     config.mkdir(parents=True)
-    (config / "policies.yaml").write_text("policies: [{allow: '*'}]\n")
+    (config / "rules.yaml").write_text("rules: [{allow: '*'}]\n")
 
     with Engine("store", user=ANA, tool_authority=Agreeing()) as engine:
         waiting = engine.run(write(server))

@@ -7,8 +7,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +27,8 @@ from flowengine_envs.mcp.stdio import GRACE
 from flowengine_envs.mcp.tool_list import Changed
 from tests.alive import alive
 from tests.envs.enough import enough
-from tests.envs.mcp.conftest import NASTY, Open, ends, processes
+from tests.envs.mcp.conftest import NASTY, Open, ends
+from tests.envs.opening import managed_processes
 
 # Starting (E50)
 
@@ -66,7 +65,7 @@ def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
         with pytest.raises(EnvironmentStartFailed, match=f"(?i){told}"):
             manager.ensure(spec)
         assert time.monotonic() - begin < 50
-        assert processes(manager) == []
+        assert managed_processes(manager) == []
 
 
 # Health (E51)
@@ -79,7 +78,7 @@ def test_a_server_that_died_between_calls_is_made_anew(
     first = nasty()
     assert first.call_tool("count").text == "1"
     assert nasty() is first
-    for pid in processes(manager):
+    for pid in managed_processes(manager):
         os.kill(pid, signal.SIGKILL)
 
     second = nasty()
@@ -125,11 +124,11 @@ def test_a_server_that_hangs_in_a_call_is_started_again_for_the_next_one(
     """Even if the time of each call is shorter than a check of the server may take."""
     first = nasty()
     assert first.call_tool("count").text == "1"
-    [hanging] = {pid for pid in processes(manager) if "nasty" in _words(pid)}
+    [hanging] = {pid for pid in managed_processes(manager) if "nasty" in _words(pid)}
 
     async def cancelled() -> None:
         async with asyncio.timeout(0.3):
-            await first._call_tool("hang", {"block": True})
+            await first.async_call_tool("hang", {"block": True})
 
     if how == "cancelled":
         with pytest.raises(TimeoutError):
@@ -151,7 +150,7 @@ def _words(pid: int) -> str:
 def test_a_stopped_server_is_not_healthy(tmp_path: Path) -> None:
     spec = {"kind": "mcp", "scope": "session", "config": {"command": NASTY}}
     with EnvironmentManager(tmp_path / "other", bounds=TimeBounds(check=0.5)) as manager:
-        first, stopped = manager.ensure(spec).resource, processes(manager)
+        first, stopped = manager.ensure(spec).resource, managed_processes(manager)
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
 
@@ -190,7 +189,7 @@ def test_a_server_that_does_not_want_to_end_is_killed(
     assert manager.release_scope("session").failed == []
 
     assert ends(child)
-    assert processes(manager) == []
+    assert managed_processes(manager) == []
 
 
 def test_a_server_that_hangs_in_a_call_is_ended(nasty: Open, tmp_path: Path) -> None:
@@ -205,7 +204,7 @@ def test_a_server_that_hangs_in_a_call_is_ended(nasty: Open, tmp_path: Path) -> 
                 time.sleep(0.01)
             manager.release_scope("session")
             assert called.exception(60) is not None
-        assert processes(manager) == []
+        assert managed_processes(manager) == []
 
 
 # Messages from the server (E55)
@@ -242,7 +241,7 @@ def test_floods_and_garbage_do_no_harm(nasty: Open, tool: str, args: dict[str, A
     async def call() -> tuple[str, float]:
         stop = asyncio.Event()
         watching = asyncio.create_task(slowest(stop))
-        answer = await session._call_tool(tool, args)
+        answer = await session.async_call_tool(tool, args)
         stop.set()
         return answer.text, await watching
 
@@ -348,35 +347,3 @@ def test_a_secret_is_in_nothing_that_is_told(
 
 
 # A process that is killed (E54, E86)
-
-KILLED = """
-import json, sys
-from flowengine.execution_environment import EnvironmentManager
-folder, command = json.loads(sys.stdin.readline())
-spec = {"kind": "mcp", "scope": "session", "config": {"command": command}}
-print(EnvironmentManager(folder).ensure(spec).resource.call_tool("spawn").text, flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.mark.endurance
-def test_when_the_engine_was_killed_the_next_one_ends_the_servers_tree(
-    manager: EnvironmentManager, tmp_path: Path
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        given = [str(tmp_path / "environments"), [*NASTY, "stubborn"]]
-        child.stdin.write(json.dumps(given) + "\n")
-        child.stdin.flush()
-        grandchild = int(child.stdout.readline())
-        child.kill()
-    assert alive(grandchild)
-
-    found = manager.reap()
-
-    assert [one["kind"] for one in found if one["what"] == "environment"] == ["mcp"]
-    assert ends(grandchild)
-    assert processes(manager) == []

@@ -18,7 +18,8 @@ from flowengine.execution_environment import EnvironmentManager, SpecInvalid
 from flowengine.sdk import ToolError
 from flowengine_envs.mcp.messages import unanswered
 from flowengine_envs.mcp.session import McpSession
-from tests.envs.mcp.conftest import HERE, NASTY, Open, processes
+from tests.envs.mcp.conftest import HERE, NASTY, Open
+from tests.envs.opening import managed_processes
 
 SDK = [sys.executable, str(HERE / "sdk_server.py")]
 EVERYTHING = (
@@ -204,4 +205,4 @@ def test_many_servers_in_any_order(manager: EnvironmentManager) -> None:
     with ThreadPoolExecutor(len(work)) as pool:
         for done in [pool.submit(way, number) for number, way in work]:
             done.result(100)
-    assert processes(manager) == []
+    assert managed_processes(manager) == []

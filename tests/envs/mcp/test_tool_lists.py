@@ -14,7 +14,8 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager, Event, SpecInvalid
 from flowengine.sdk import EnvironmentStartFailed, ToolError
 from flowengine_envs.mcp.session import McpSession
-from tests.envs.mcp.conftest import HERE, NASTY, Open, processes
+from tests.envs.mcp.conftest import HERE, NASTY, Open
+from tests.envs.opening import managed_processes
 
 LISTED = Path(__file__).parents[2] / "agents" / "mcp_server.py"
 SDK = [sys.executable, str(HERE / "sdk_server.py"), "stdio"]
@@ -263,7 +264,7 @@ def test_if_one_of_several_does_not_start_the_others_are_ended(
     with pytest.raises(EnvironmentStartFailed, match="server 'bad'"):
         opened(servers=servers)
 
-    assert processes(manager) == []
+    assert managed_processes(manager) == []
 
 
 def test_one_that_does_not_start_is_told_of_while_another_still_starts(
@@ -278,7 +279,7 @@ def test_one_that_does_not_start_is_told_of_while_another_still_starts(
     with pytest.raises(EnvironmentStartFailed, match="server 'bad'"):
         opened(servers=servers)
 
-    assert processes(manager) == []
+    assert managed_processes(manager) == []
 
 
 @pytest.mark.endurance

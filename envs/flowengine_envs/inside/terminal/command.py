@@ -10,12 +10,13 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple, Optional
 
+from flowengine_documents.terminal_text import clean
 from flowengine_envs.inside.commands import Say
 from flowengine_envs.inside.loop import Call, EventLoop, ScheduledCall
 from flowengine_envs.inside.terminal import foreground
 from flowengine_envs.inside.terminal.shell import TerminalShell
 from flowengine_envs.link.frames import PIECE
-from flowengine_envs.link.terminal_text import clean, masked
+from flowengine_envs.link.masking import masked
 
 RECORDS = 16 * 1024 * 1024
 """Bytes of a record file, after which it is renamed and a new one started."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from fcntl import ioctl
 from typing import Any, NamedTuple, Optional
 
-from flowengine_envs.link.terminal_text import masked
+from flowengine_envs.link.masking import masked
 
 _ARM = os.uname().machine in {"aarch64", "arm64"}
 _READ = 63 if _ARM else 0

@@ -18,13 +18,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Optional
 
+from flowengine_documents.terminal_text import clean
 from flowengine_envs.inside.loop import EventLoop, Outbox, WatchedFolder
 from flowengine_envs.inside.terminal import foreground
 from flowengine_envs.inside.terminal.command import BACKGROUND, Phase, StartedCommand, Transcript
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.shell import TerminalShell, TerminalStream
 from flowengine_envs.inside.terminal.tmux import Tmux
-from flowengine_envs.link.terminal_text import clean, masked
+from flowengine_envs.link.masking import masked
 
 
 class TerminalFiles:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Optional
 
+from flowengine_documents.terminal_text import clean
 from flowengine_envs.inside.commands import Say
 from flowengine_envs.inside.loop import CLOSED, MADE, OPENED, Call
 from flowengine_envs.inside.programs import ProgramEnd, ProgramStarter
@@ -38,7 +39,7 @@ from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.handover import BEGIN, Handover, LineWriter, TerminalFiles
 from flowengine_envs.inside.terminal.shell import START, TerminalShell, TerminalStream, pane
 from flowengine_envs.inside.terminal.tmux import SETTINGS, Tmux, Watching
-from flowengine_envs.link.terminal_text import clean, masked
+from flowengine_envs.link.masking import masked
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _CODES = re.compile(r"[0-9]{1,9}\.[0-9.]*|[0-9]{1,9}")

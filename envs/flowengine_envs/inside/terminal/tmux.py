@@ -18,7 +18,7 @@ from flowengine_envs.inside.commands import Say
 from flowengine_envs.inside.keepers import Launch
 from flowengine_envs.inside.loop import EventLoop, Outbox, close_quietly
 from flowengine_envs.inside.programs import ProgramEnd, ProgramStarter
-from flowengine_envs.link.terminal_text import masked
+from flowengine_envs.link.masking import masked
 
 SOCKET = "socket"
 SESSION = "term"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from flowengine_documents.terminal_text import clean
 from flowengine_envs.kinds.results import LimitMet, OnOutput
-from flowengine_envs.link.terminal_text import clean
 
 Status = Literal[
     "done", "running", "waiting_for_input", "timeout", "cancelled", "syntax_error", "lost", "disk"

@@ -39,7 +39,7 @@ from flowengine_envs.kinds.shell.viewer import Mirror
 from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import GRACE, TIMEOUT, UNBOUNDED, Counted
 from flowengine_envs.link.channel import Channel, OnAnswer
-from flowengine_envs.link.terminal_text import masked
+from flowengine_envs.link.masking import masked
 
 OUTPUT = 8 * 1024 * 1024
 """Bytes of output in a result, if the spec sets no limit."""

@@ -11,19 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Spec
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine_envs.link.call_limits import DISK, MEMORY, PROCESSES
 from flowengine_envs.network.egress import destinations
+from flowengine_envs.sandboxes.docker import library
 from flowengine_envs.sandboxes.docker.image import description
 from flowengine_envs.sandboxes.processes import cpus
-
-if TYPE_CHECKING:
-    from docker import DockerClient
-
 
 # Ownership of the files of containers.
 #
@@ -215,8 +212,6 @@ def rights(
     Returns:
         The daemon's host configuration.
     """
-    from docker.types import DeviceRequest, Mount, Ulimit
-
     limits = request.limits
     memory = limits.memory or MEMORY
     # Files in memory must leave room: when memory is full, the kernel kills the programs.
@@ -228,7 +223,7 @@ def rights(
     gpus = getattr(request.config, "gpus", None)
     return {
         "mounts": [
-            Mount(inside, str(path), "bind", read_only=not writable)
+            library.Mount(inside, str(path), "bind", read_only=not writable)
             for inside, path, writable in mounts
         ],
         "read_only": True,
@@ -242,10 +237,10 @@ def rights(
         "pids_limit": (limits.processes or PROCESSES) + own_processes,
         **_processors(limits.cpus),
         "ulimits": [
-            Ulimit(name="core", soft=0, hard=0),
-            Ulimit(name="fsize", soft=size, hard=size),
+            library.Ulimit(name="core", soft=0, hard=0),
+            library.Ulimit(name="fsize", soft=size, hard=size),
         ],
-        "device_requests": _gpus(DeviceRequest, gpus) if gpus else None,
+        "device_requests": _gpus(gpus) if gpus else None,
     }
 
 
@@ -284,10 +279,10 @@ def _processors(wanted: float | None) -> dict[str, int]:
     return {"cpu_period": _PERIOD, "cpu_quota": int(cpus() * _PERIOD)}
 
 
-def _gpus(request: Any, wanted: str) -> list[Any]:
+def _gpus(wanted: str) -> list[Any]:
     if wanted == "all":
-        return [request(count=-1, capabilities=[["gpu"]])]
-    return [request(device_ids=wanted.split(","), capabilities=[["gpu"]])]
+        return [library.DeviceRequest(count=-1, capabilities=[["gpu"]])]
+    return [library.DeviceRequest(device_ids=wanted.split(","), capabilities=[["gpu"]])]
 
 
 # Adds a name for a container's user, without which `whoami`, `ssh` and other programs fail.
@@ -318,7 +313,7 @@ class Lists:
         self._folder: Path | None = None
 
     def mounts(
-        self, client: DockerClient, reference: str, image: str, labels: Mapping[str, str]
+        self, client: library.DockerClient, reference: str, image: str, labels: Mapping[str, str]
     ) -> list[Any]:
         """Write the lists that do not contain the user and group of containers.
 
@@ -331,15 +326,16 @@ class Lists:
         Returns:
             The mounts that show them.
         """
-        from docker.types import Mount
-
         lists = _of_default() if reference == description().tag else _lacking(client, image, labels)
         if not lists:
             return []
         self._folder = make_scratch()
         self._folder.chmod(0o711)  # A daemon with user mapping accesses it as another user.
         files = _write(self._folder, lists)
-        return [Mount(inside, str(file), "bind", read_only=True) for inside, file in files.items()]
+        mounted = files.items()
+        return [
+            library.Mount(inside, str(file), "bind", read_only=True) for inside, file in mounted
+        ]
 
     def are_unseen(self, message: str) -> bool:
         """Return whether a daemon reports them as missing: it may have its own temporary files."""
@@ -356,14 +352,12 @@ def _of_default() -> dict[str, str]:
     return {path: _DEFAULT[path] + line for path, line in _lines().items()}
 
 
-def _lacking(client: DockerClient, image: str, labels: Mapping[str, str]) -> dict[str, str]:
+def _lacking(client: library.DockerClient, image: str, labels: Mapping[str, str]) -> dict[str, str]:
     """Return the lists to add to an image: path inside → text. API errors are ignored."""
-    from docker.errors import APIError
-
     if image not in _known:
         try:
             lists = _read_all(client, image, labels)
-        except APIError:
+        except library.APIError:
             return {}
         _known[image] = {
             path: text + line
@@ -373,7 +367,9 @@ def _lacking(client: DockerClient, image: str, labels: Mapping[str, str]) -> dic
     return _known[image]
 
 
-def _read_all(client: DockerClient, image: str, labels: Mapping[str, str]) -> dict[str, str | None]:
+def _read_all(
+    client: library.DockerClient, image: str, labels: Mapping[str, str]
+) -> dict[str, str | None]:
     made = client.api.create_container(image, ["none"], entrypoint=[], labels=dict(labels))
     try:
         return {path: _read(client, str(made["Id"]), path) for path in (PASSWD, GROUP)}
@@ -402,15 +398,13 @@ def _names(text: str, line: str) -> bool:
     return any(each.split(":")[2:3] == [number] for each in text.splitlines())
 
 
-def _read(client: DockerClient, container: str, path: str) -> str | None:
+def _read(client: library.DockerClient, container: str, path: str) -> str | None:
     """Return a list of an image, ending with a line feed. None: it cannot be extended."""
-    from docker.errors import APIError, NotFound
-
     try:
         pieces, _told = client.api.get_archive(container, path)
-    except NotFound:
+    except library.NotFound:
         return ""
-    except APIError:
+    except library.APIError:
         return None
     data = b""
     for piece in pieces:

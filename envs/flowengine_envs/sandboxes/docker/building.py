@@ -34,7 +34,7 @@ from flowengine.sdk.environments import Spec
 from flowengine.sdk.models import Config
 from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
 from flowengine.sdk.sizes import size_text
-from flowengine_envs.sandboxes.docker import image
+from flowengine_envs.sandboxes.docker import image, library
 from flowengine_envs.sandboxes.docker.accounts import HOME
 from flowengine_envs.sandboxes.docker.daemon import connect, connection
 from flowengine_envs.sandboxes.docker.image import PAUSE, BuildLock
@@ -115,8 +115,6 @@ def _context(spec: Spec, build: Build, tar: IO[bytes]) -> str:
 
 def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
     """Pack everything that `.dockerignore` does not exclude, and return its digest."""
-    from docker.utils.build import exclude_paths
-
     ignored: list[str] = []
     with suppress(StepError):
         text = Below(root).read(".dockerignore", _LARGEST_IGNORED).decode(errors="replace")
@@ -124,7 +122,7 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
         ignored = [line for line in lines if line and not line.startswith("#")]
     size = 0
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(exclude_paths(str(root), ignored, dockerfile)):
+        for path in sorted(library.exclude_paths(str(root), ignored, dockerfile)):
             try:
                 size += _add(tar, root, path)
             except LeadsOut:

@@ -13,14 +13,12 @@ import sys
 import threading
 import urllib.parse
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.extras import install_command
+from flowengine_envs.sandboxes.docker import library
 from flowengine_envs.sandboxes.mounts import host
-
-if TYPE_CHECKING:
-    from docker import DockerClient
 
 _TIMEOUT = 60
 """Seconds to wait for a response of the daemon."""
@@ -28,7 +26,7 @@ _BLOCK = 1 << 20
 _importing = threading.Lock()
 
 
-def connect() -> DockerClient:
+def connect() -> library.DockerClient:
     """Return a client of the daemon, which has responded.
 
     Raises:
@@ -78,7 +76,7 @@ def load() -> None:
 
 
 @cache
-def _client(where: str, pid: int) -> DockerClient:
+def _client(where: str, pid: int) -> library.DockerClient:
     """Return the client for a daemon and process: its connections must not cross a fork."""
     import docker
 
@@ -311,7 +309,11 @@ class ContainerProgram:
     """
 
     def __init__(
-        self, client: DockerClient, exec_id: str, streams: Attached, stdin: asyncio.StreamWriter
+        self,
+        client: library.DockerClient,
+        exec_id: str,
+        streams: Attached,
+        stdin: asyncio.StreamWriter,
     ) -> None:
         self._client = client
         self._exec = exec_id
@@ -339,11 +341,9 @@ class ContainerProgram:
         return self.returncode
 
     def _inspect(self) -> int | None:
-        from docker.errors import APIError
-
         try:
             state = self._client.api.exec_inspect(self._exec)
-        except (APIError, OSError):
+        except (library.APIError, OSError):
             return _KILLED  # The container is gone, and every process with it.
         code = state["ExitCode"]
         return None if state["Running"] or code is None else int(code)

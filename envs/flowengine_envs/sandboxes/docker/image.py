@@ -18,14 +18,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, ImageUnavailable
 from flowengine.sdk.confined_files import take_lock
 from flowengine.sdk.environments import Spec
-
-if TYPE_CHECKING:
-    from docker import DockerClient
+from flowengine_envs.sandboxes.docker import library
 
 PAUSE = 0.1
 """Seconds between two checks whether another process has built it."""
@@ -120,18 +118,16 @@ def description(*, data: bool = False) -> Description:
     )
 
 
-def is_there(client: DockerClient, tag: str) -> bool:
+def is_there(client: library.DockerClient, tag: str) -> bool:
     """Return whether the daemon has an image."""
-    from docker.errors import ImageNotFound
-
     try:
         client.images.get(tag)
-    except ImageNotFound:
+    except library.ImageNotFound:
         return False
     return True
 
 
-def build(client: DockerClient, *, data: bool = False) -> str:
+def build(client: library.DockerClient, *, data: bool = False) -> str:
     """Build the default image unless it exists, and return its tag.
 
     The build takes half a minute. Of two concurrent processes, only one builds.
@@ -162,7 +158,7 @@ def build(client: DockerClient, *, data: bool = False) -> str:
     return wanted.tag
 
 
-def _build(client: DockerClient, wanted: Description) -> None:
+def _build(client: library.DockerClient, wanted: Description) -> None:
     with tempfile.TemporaryDirectory(prefix="flowengine-image-") as folder:
         root = Path(folder) / "root.tar"
         _make_root(wanted, root)
@@ -226,7 +222,7 @@ if __name__ == "__main__":
 # Selects the image of a container, and pulls it.
 
 
-def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> str:
+def find_image(client: library.DockerClient, spec: Spec, named: str | None = None) -> str:
     """Return the image of a container, pulling or building it if that is allowed.
 
     Args:
@@ -240,8 +236,6 @@ def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> st
     Raises:
         ImageUnavailable: It is missing, and must not or cannot be pulled.
     """
-    from docker.errors import APIError
-
     reference = named or getattr(spec.config, "image", None)
     if reference is None:
         return build(client)
@@ -256,7 +250,7 @@ def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> st
         return build(client, data=True)
     try:
         there = is_there(client, reference)
-    except APIError as error:
+    except library.APIError as error:
         raise ImageUnavailable(
             f"{spec}: {reference!r} is not the name of an image: {error.explanation}"
         ) from error
@@ -269,7 +263,7 @@ def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> st
         )
     try:
         client.images.pull(reference, platform=getattr(spec.config, "platform", None))
-    except (APIError, OSError) as error:
+    except (library.APIError, OSError) as error:
         reason = getattr(error, "explanation", None) or error
         raise ImageUnavailable(
             f"{spec}: the image {reference} could not be fetched (pull_policy {policy}): {reason}"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flowengine.sdk import EnvironmentLost
 from flowengine.sdk.environments import Leftover, ProcessIdentity
+from flowengine_envs.sandboxes.docker import library
 from flowengine_envs.sandboxes.docker.accounts import take_back_left
 from flowengine_envs.sandboxes.docker.daemon import connect
-
-if TYPE_CHECKING:
-    from docker import DockerClient
 
 
 def sweep(is_dead: Callable[[ProcessIdentity], bool]) -> None:
@@ -37,7 +34,7 @@ def _owner(labels: Mapping[str, str]) -> ProcessIdentity | None:
         return None
 
 
-def remove(client: DockerClient, container: str) -> None:
+def remove(client: library.DockerClient, container: str) -> None:
     """Remove a container and wait until it has disappeared. A missing container is ignored.
 
     Args:
@@ -48,13 +45,11 @@ def remove(client: DockerClient, container: str) -> None:
         EnvironmentLost: The daemon is not reachable.
         APIError: The daemon cannot remove it.
     """
-    from docker.errors import APIError, NotFound
-
     try:
         client.api.remove_container(container, force=True, v=True)
-    except NotFound:
+    except library.NotFound:
         return
-    except APIError as error:
+    except library.APIError as error:
         if error.status_code != 409:  # It is already being removed.
             raise
     except OSError as error:
@@ -64,7 +59,7 @@ def remove(client: DockerClient, container: str) -> None:
         ) from error
     try:
         client.api.wait(container, condition="removed", timeout=30)
-    except (NotFound, OSError):
+    except (library.NotFound, OSError):
         return
 
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel
 
@@ -36,6 +36,7 @@ from flowengine_envs.link.call_limits import DISK_HELD, MEMORY, PROCESSES
 from flowengine_envs.link.words import RESERVE
 from flowengine_envs.network.egress import INSIDE, Egress
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
+from flowengine_envs.sandboxes.docker import library
 from flowengine_envs.sandboxes.docker.accounts import (
     HOME,
     Lists,
@@ -56,9 +57,6 @@ from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_n
 from flowengine_envs.sandboxes.processes import OWN_PROCESSES, cpus
 from flowengine_envs.sandboxes.syscalls import OwnNetwork
 from flowengine_envs.workspaces.own_folder import OWN
-
-if TYPE_CHECKING:
-    from docker import DockerClient
 
 _KEEPER = (
     "import ctypes, signal, sys; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); "
@@ -177,7 +175,7 @@ class Docker(OwnNetwork):
         return await asyncio.to_thread(lambda: find_image(connect(), spec))
 
     @cached_property
-    def _client(self) -> DockerClient:
+    def _client(self) -> library.DockerClient:
         return connect()
 
     async def open(self) -> None:
@@ -261,18 +259,16 @@ class Docker(OwnNetwork):
             raise
 
     def _create(self, reference: str) -> str:
-        from docker.errors import APIError
-
         self.image = str(self._client.images.get(reference).id)
         lists = self._lists.mounts(self._client, reference, self.image, self.request.labels)
         try:
             try:
                 return self._created(reference, lists)
-            except APIError as error:
+            except library.APIError as error:
                 if not self._lists.are_unseen(str(error.explanation)):
                     raise
                 return self._created(reference, [])
-        except APIError as error:
+        except library.APIError as error:
             raise EnvironmentStartFailed(self._start_failure(error)) from error
 
     def _created(self, reference: str, lists: list[Any]) -> str:
@@ -319,11 +315,9 @@ class Docker(OwnNetwork):
         }
 
     def _start(self) -> None:
-        from docker.errors import APIError
-
         try:
             self._client.api.start(str(self._container))
-        except APIError as error:
+        except library.APIError as error:
             if self._command and _is_missing(str(error.explanation)):
                 raise ProgramMissing(
                     f"{self._command.argv[0]}: the image has no such program"
@@ -332,11 +326,9 @@ class Docker(OwnNetwork):
 
     def _find_groups(self) -> dict[str, Path]:
         """Return the container's control groups by controller, if they are on this machine."""
-        from docker.errors import NotFound
-
         try:
             info = self._client.api.inspect_container(str(self._container))
-        except NotFound:  # It has already ended, and nothing can be started in it.
+        except library.NotFound:  # It has already ended, and nothing can be started in it.
             return {}
         pid = info["State"]["Pid"]
         groups = {controller: group_of(pid, controller) for controller in ("memory", "pids")}
@@ -404,13 +396,11 @@ class Docker(OwnNetwork):
         await asyncio.gather(read(keeper.stdout), read(keeper.stderr))
 
     def _exec(self, argv: list[str], env: dict[str, str]) -> str:
-        from docker.errors import APIError
-
         try:
             made = self._client.api.exec_create(
                 self._container, argv, stdin=True, environment=env, workdir=self.workdir
             )
-        except APIError as error:
+        except library.APIError as error:
             raise EnvironmentLost(f"{self.request.spec}: {error.explanation}") from error
         return str(made["Id"])
 
@@ -447,12 +437,10 @@ class Docker(OwnNetwork):
         return await asyncio.to_thread(self._ended)
 
     def _ended(self) -> tuple[int, bool]:
-        from docker.errors import APIError
-
         try:
             code = self._client.api.wait(str(self._container))["StatusCode"]
             state = self._client.api.inspect_container(str(self._container))["State"]
-        except (APIError, OSError) as error:
+        except (library.APIError, OSError) as error:
             raise EnvironmentLost(f"{self.request.spec}: its container is gone") from error
         return int(code), bool(state["OOMKilled"])
 

@@ -1,0 +1,38 @@
+"""The environments that a host is given, made on first use, since most hosts have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from flowengine.engines.attempts.environments import Environments
+from flowengine.engines.host import Host, folder_of
+from flowengine.store_folder import environments_of
+
+
+def make_environments(
+    host: Host, given: str | None = None, guarded: Sequence[str] = ()
+) -> Environments:
+    """Make the environments of a host.
+
+    Args:
+        host: The host.
+        given: Directory in which open environments are recorded. Default: the one that belongs to
+            the store.
+        guarded: Directories that no sandbox may access, in addition to that of the store.
+    """
+    from flowengine.engines.environments.environments import EngineEnvironments
+
+    own = folder_of(host.store)
+    folder: Callable[[], str] | None = None
+    if given is not None:
+        folder = partial(str, given)
+    elif own is not None:
+        folder = partial(environments_of, own)
+    return EngineEnvironments(
+        folder,
+        host.may_go_on,
+        host.tell_not_released,
+        host.tell_opened_ahead,
+        [*guarded, *([] if own is None else [own])],
+    )
