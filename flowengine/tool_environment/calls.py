@@ -124,9 +124,22 @@ class Call:
         return not self.response.done() and settle(self.stopped, why)
 
     def unmasked(self, shown: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments as shown to an approver, with the secrets of each unchanged one."""
-        kept = [key for key in shown if key in self.masked and shown[key] == self.masked[key]]
-        return {**shown, **copy({key: self.args[key] for key in kept})}
+        """Return arguments as shown to an approver, with the secrets of all unchanged parts."""
+        given: dict[str, Any] = _unmasked(shown, self.masked, self.args)
+        return given
+
+
+def _unmasked(shown: Any, masked: Any, original: Any) -> Any:
+    if shown == masked:
+        return copy(original)
+    if isinstance(shown, Mapping) and isinstance(masked, Mapping):
+        return {
+            key: _unmasked(value, masked[key], original[key]) if key in masked else value
+            for key, value in shown.items()
+        }
+    if isinstance(shown, list) and isinstance(masked, list) and len(shown) == len(masked):
+        return [_unmasked(*each) for each in zip(shown, masked, original, strict=True)]
+    return shown
 
 
 def settle(future: Future[Any], value: Any) -> bool:

@@ -124,11 +124,11 @@ async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TOKEN", "c4n4ry")
 
     @tool
-    def send(token: str, note: str, ctx: ToolContext) -> str:
+    def send(token: str, note: str, body: dict[str, str], ctx: ToolContext) -> str:
         """Send something."""
-        return token[::-1] + note
+        return token[::-1] + note + body["key"][::-1] + body["text"]
 
-    args = {"token": "***", "note": "c4n4ry"}
+    args = {"token": "***", "note": "c4n4ry", "body": {"key": "***", "text": "edited"}}
     edit = {"approved": True, "decision": "edit", "args": args, "feedback": "c4n4ry"}
     with Engine(None) as engine:
         env = await made(
@@ -138,9 +138,12 @@ async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> Non
             execution_id="x",
             secrets={"TOKEN": {"env": "TOKEN"}},
         )
-        response = await env.execute_tool(call("send", "1", token="c4n4ry", note="?"))
+        response = await env.execute_tool(
+            call("send", "1", token="c4n4ry", note="?", body={"key": "c4n4ry"})
+        )
         assert response.tool_result is not None
-        assert response.tool_result.content == "yr4n4c***"  # it was called with the secret
+        # it was called with the secrets
+        assert response.tool_result.content == "yr4n4c***yr4n4cedited"
         await env.dispose()
         assert "c4n4ry" not in str(
             [engine.executions.show("x.1.0000"), *engine.executions.events("x.1.0000")]
