@@ -15,9 +15,12 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.failure.v1 import Failure, TimeoutFailureInfo
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.bridge.proto.workflow_completion import Success, WorkflowActivationCompletion
 from temporalio.client import WorkflowHistory
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from flowengine import Engine
+from flowengine.engines.temporal import past
 from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.objects import VARIABLE as OBJECTS
@@ -283,6 +286,22 @@ def watched(server: StoreNamed, tmp_path_factory: pytest.TempPathFactory) -> lis
     return history
 
 
+class Lasting(UnsandboxedWorkflowRunner):
+    """Keeps a replayed workflow as its last task has left it: the library ends it afterwards."""
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        instance = super().create_instance(det)
+        activate = instance.activate
+
+        def last(activation: Any) -> Any:
+            if any(job.HasField("remove_from_cache") for job in activation.jobs):
+                return WorkflowActivationCompletion(run_id=activation.run_id, successful=Success())
+            return activate(activation)
+
+        instance.activate = last  # type: ignore[method-assign]
+        return instance
+
+
 class Ending:
     """Another end of a history, and what its workflow does.
 
@@ -355,6 +374,7 @@ class Ending:
 
         with patches_everywhere() as patch:
             patch.setattr(WorkflowDriver, "_begun_activity", begun)
+            patch.setattr(past, "UnsandboxedWorkflowRunner", Lasting)
             return _replayed(WorkflowHistory("watched", self.events), converter(None))
 
 

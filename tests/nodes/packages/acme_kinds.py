@@ -365,15 +365,15 @@ class Panel(StepKind):
             {
                 "id": f"ask.{tool.name}",
                 "call": tool.name,
-                "with": "${{ inputs.given_args }}",
+                "with": "${{ inputs._args }}",
                 "set": {"answers": "${{ output }}"},
             }
             for tool in tools
         ]
         body: dict[str, Plain] = {
-            "inputs": {"given_args": {"type": "object"}, "greeting": {"type": "string"}},
+            "inputs": {"_args": {"type": "object"}, "_greeting": {"type": "string"}},
             "state": {"answers": {"type": "array", "default": [], "reducer": "append"}},
-            "steps": [*steps, {"id": "done", "panel_line": {"text": "${{ inputs.greeting }}"}}],
+            "steps": [*steps, {"id": "done", "panel_line": {"text": "${{ inputs._greeting }}"}}],
             "outputs": {
                 "output": {"value": "${{ state.answers }}"},
                 "agent": {"value": "${{ steps.done.output }}"},
@@ -386,7 +386,7 @@ class Panel(StepKind):
             id="panel",
             body=body,
             home=declarations,
-            given={"greeting": Given(greeting, ("steps",), declarations)},
+            given={"_greeting": Given(greeting, ("steps",), declarations)},
             marks={f"ask.{tool.name}": Mark(adapter={"times": 10}) for tool in tools},
             returns={"type": "array"},
         )
