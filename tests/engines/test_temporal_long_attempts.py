@@ -293,10 +293,10 @@ class Lasting(UnsandboxedWorkflowRunner):
         instance = super().create_instance(det)
         activate = instance.activate
 
-        def last(activation: Any) -> Any:
-            if any(job.HasField("remove_from_cache") for job in activation.jobs):
-                return WorkflowActivationCompletion(run_id=activation.run_id, successful=Success())
-            return activate(activation)
+        def last(act: Any) -> Any:
+            if any(job.HasField("remove_from_cache") for job in act.jobs):
+                return WorkflowActivationCompletion(run_id=act.run_id, successful=Success())
+            return activate(act)
 
         instance.activate = last  # type: ignore[method-assign]
         return instance
