@@ -96,7 +96,6 @@ def serve_command(arguments: Namespace) -> int:
 
     Returns:
         The exit code.
-
     """
     from flowengine.page.site import Site
     from flowengine.server.mcp.http import mcp_routes
@@ -424,7 +423,6 @@ def mcp_command(arguments: Namespace) -> int:
 
     Returns:
         The exit code.
-
     """
     from flowengine.server.mcp.stdio import serve_stdio
 
