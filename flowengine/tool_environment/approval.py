@@ -11,6 +11,7 @@ from flowengine.engines.people.tool_authority import decision_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError
 from flowengine.sdk.argument_checks import check_kinds
+from flowengine.sdk.exception_text import describe
 from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.sdk.user_code import bounded, is_coroutine_function, lasting
@@ -65,10 +66,12 @@ class CallbackAuthority:
             await asyncio.wrap_future(granted)
             outcome = await bounded(self._timeout, call_plugin(self.callback, call_))
         try:
-            why = outcome.fault(self._timeout)
-            decision = (
-                _no(f"the approval callback: {why}") if why else ApprovalResponse.of(outcome.value)
-            )
+            if outcome.late:
+                decision = _no(f"the approval callback did not answer within {self._timeout:g} s")
+            elif outcome.error is not None:
+                decision = _no(f"the approval callback raised {describe(outcome.error)}")
+            else:
+                decision = ApprovalResponse.of(outcome.value)
         except InputError as error:
             decision = _no(f"the approval callback's answer was refused: {error.message}")
         return EnvironmentResponse(result=decision.model_copy(update={"by": "callback"}))

@@ -134,7 +134,9 @@ def _unmasked(shown: Any, masked: Any, original: Any) -> Any:
         return copy(original)
     if isinstance(shown, Mapping) and isinstance(masked, Mapping):
         return {
-            key: _unmasked(value, masked[key], original[key]) if key in masked else value
+            key: _unmasked(value, masked[key], original[key])
+            if key in masked and key in original  # masked keys are those of no original entry
+            else value
             for key, value in shown.items()
         }
     if isinstance(shown, list) and isinstance(masked, list) and len(shown) == len(masked):

@@ -273,7 +273,11 @@ MISTAKES: dict[str, tuple[Made, str, str]] = {
         "Agent(deps=object)",
     ),
     "a function in place of tools": (_given(tools=add), "must be a list", "tools=[…]"),
-    "the result of a function as a tool": (_given(tools=[add(1, 2)]), "not a function", "@tool"),
+    "the result of a function as a tool": (
+        _given(tools=[add(1, 2)]),
+        "not a function",
+        "@flowengine.tool",
+    ),
     "a lambda as a tool": (_given(tools=[lambda a: a]), "has no name", "define it with 'def'"),
     "an agent as a tool": (_given(tools=[Agent(name="B")]), "not a function", "as_tool()"),
     "a tool of any arguments": (_given(tools=[print]), "print", "parameter"),

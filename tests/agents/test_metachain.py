@@ -421,7 +421,7 @@ def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> N
         ({"max_turns": 0}, "max_turns is 0"),
         ({"max_turns": -1}, "max_turns is -1"),
         ({"context_variables": [1]}, "context_variables is not a dict"),
-        ({"rules": [{"denyy": "x"}]}, "rules[0].denyy: unknown key 'denyy' in a policy"),
+        ({"rules": [{"denyy": "x"}]}, "rules[0].denyy: unknown key 'denyy' in a rule"),
         ({"budget": {"token": 3}}, "budget.token: unknown key 'token' in 'budget'"),
         (
             {"budget": {"token": 3, "cost": 1}},

@@ -126,9 +126,10 @@ async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> Non
     @tool
     def send(token: str, note: str, body: dict[str, str], ctx: ToolContext) -> str:
         """Send something."""
+        assert "c4n4ry" not in body  # a masked key is that of another entry
         return token[::-1] + note + body["key"][::-1] + body["text"]
 
-    args = {"token": "***", "note": "c4n4ry", "body": {"key": "***", "text": "edited"}}
+    args = {"token": "***", "note": "c4n4ry", "body": {"key": "***", "text": "edited", "***": ""}}
     edit = {"approved": True, "decision": "edit", "args": args, "feedback": "c4n4ry"}
     with Engine(None) as engine:
         env = await made(
@@ -139,7 +140,7 @@ async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> Non
             secrets={"TOKEN": {"env": "TOKEN"}},
         )
         response = await env.execute_tool(
-            call("send", "1", token="c4n4ry", note="?", body={"key": "c4n4ry"})
+            call("send", "1", token="c4n4ry", note="?", body={"key": "c4n4ry", "c4n4ry": ""})
         )
         assert response.tool_result is not None
         # it was called with the secrets

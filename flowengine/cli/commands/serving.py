@@ -93,7 +93,6 @@ def serve_command(arguments: Namespace) -> int:
 
     Returns:
         The exit code.
-
     """
     from flowengine.page.site import Site
     from flowengine.server.mcp.http import mcp_routes
@@ -420,7 +419,6 @@ def mcp_command(arguments: Namespace) -> int:
 
     Returns:
         The exit code.
-
     """
     from flowengine.server.mcp.stdio import serve_stdio
 
