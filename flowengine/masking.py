@@ -20,10 +20,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property, lru_cache, partial
 from operator import itemgetter
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.util.named_tuples import NamedTuple
 
 MASK = b"***"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from flowengine import sdk
 from flowengine.errors import FlowEngineError
@@ -18,7 +18,6 @@ from flowengine.sdk.environments import Provider, Sandbox
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.extras import install_command
 from flowengine.sdk.step_kind import StepKind
-from flowengine.util.named_tuples import NamedTuple
 
 NODES = "flowengine.nodes"
 ENVIRONMENTS = "flowengine.envs"

@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.errors import InputError, UsageError
 from flowengine.sdk.argument_checks import known_words
 from flowengine.sdk.file_names import SIGNATURES
-from flowengine.util.named_tuples import NamedTuple
 
 ROLES = ("viewer", "starter", "approver", "operator", "admin")
 _SCHEMES = ("standard", "github", "stripe", "slack", "hmac")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from flowengine.server_settings import (
     AccessEntry,
@@ -32,7 +32,6 @@ from flowengine.server_settings import (
     UploadRules,
 )
 from flowengine.util.files import user_folder
-from flowengine.util.named_tuples import NamedTuple
 
 NAME = "settings.yaml"
 

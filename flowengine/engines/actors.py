@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.errors import UsageError
 from flowengine.kernel.waiting.approvals import gave_away
 from flowengine.settings import Settings
-from flowengine.util.named_tuples import NamedTuple
 
 
 class Actor(NamedTuple):

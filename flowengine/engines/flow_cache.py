@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
@@ -21,7 +21,6 @@ from flowengine.journal.shapes import Sound, unpack_flow
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.store_folder import FLOWS, fault_of, make_private, state_folder
 from flowengine.util.files import digest_of, source_digest, write_whole
-from flowengine.util.named_tuples import NamedTuple
 
 _CHECKSUM = 4
 """Bytes of the checksum in front of a file's content."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import flow as language
 from flowengine.engines import flow_cache
@@ -21,7 +21,6 @@ from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.python_modules import only_modules
 from flowengine.util.files import check_path, source_digest
-from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph

@@ -6,11 +6,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from typing import NamedTuple
 
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.lease_holders import steady_now, this_process
 from flowengine.journal.store import JournalStore
-from flowengine.util.named_tuples import NamedTuple
 
 
 class Hold(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from flowengine.engines.infos import ExecutionInfo, Status, WaitInfo
 from flowengine.journal.filters import is_found, searched_text
@@ -14,7 +14,6 @@ from flowengine.kernel.notation.addresses import flow_name
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import one_line
 from flowengine.util.loops import is_interrupt
-from flowengine.util.named_tuples import NamedTuple
 
 LISTED = ("approval", "ask", "question")
 """Kinds of waits in lists of open decisions. A session waits for its program."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine import flow as language
 from flowengine.errors import FlowEngineError
@@ -25,7 +25,6 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import STRICTNESS, Called, Calls, Verdict, in_order, strictest
 from flowengine.kernel.graph.specs import RuleSpec
 from flowengine.util.files import source_digest
-from flowengine.util.named_tuples import NamedTuple
 
 NAME = "rules.yaml"
 ABSENT_SECONDS = 0.005

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flowengine.agents.actions import Reply
 from flowengine.agents.agent import Response
@@ -29,19 +29,10 @@ class _Part:
     step: str = ""
     """Address of the activation."""
 
-    if TYPE_CHECKING:
-
-        @property
-        def response(self) -> Response | None:
-            """The response of the run. None in all parts but the last."""
-
-    else:
-
-        def __getattr__(self, name: str) -> Any:
-            """Return None as the response of a part that has none."""
-            if name == "response":
-                return None
-            raise AttributeError(f"a {type(self).__name__} has no {name!r}", name=name, obj=self)
+    @property
+    def response(self) -> Response | None:
+        """The response of the run. None in all parts but the last."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.sdk.errors import EnvironmentFailure
-from flowengine.util.named_tuples import NamedTuple
 
 
 class Fault(NamedTuple):

@@ -10,10 +10,9 @@ rest. It is kept for lists.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.journal.encoding import pack, unpack
-from flowengine.util.named_tuples import NamedTuple
 
 _COUNTED = "tool_calls"
 

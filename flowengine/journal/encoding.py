@@ -18,13 +18,12 @@ from __future__ import annotations
 from binascii import crc32 as checksum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
 from flowengine.errors import InputError, StoreError
 from flowengine.sdk.sizes import size_text
-from flowengine.util.named_tuples import NamedTuple
 
 __all__ = [
     "MAX_DEPTH",

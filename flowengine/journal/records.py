@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
-
-from flowengine.util.named_tuples import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Plain = Any
 """JSON-like data plus bytes, as in `flowengine.kernel.graph.compiled`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, TypeVar
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeVar
 
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import (
@@ -34,7 +34,6 @@ from flowengine.journal.records import (
     WaitFilter,
 )
 from flowengine.journal.writing import JournalPort
-from flowengine.util.named_tuples import NamedTuple
 
 # Content-addressed files.
 

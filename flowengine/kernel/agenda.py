@@ -8,7 +8,7 @@ each function accepts the arguments of its entry.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeAlias
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias
 
 from flowengine.kernel import flows, held_failures, messages, recovery
 from flowengine.kernel.ending import cleanup, closing
@@ -33,7 +33,6 @@ from flowengine.kernel.steps import (
 )
 from flowengine.kernel.tokens import activations, joins, map_items
 from flowengine.kernel.transition import Transition
-from flowengine.util.named_tuples import NamedTuple
 
 P = ParamSpec("P")
 _Doing: TypeAlias = "Callable[[Callable[P, None]], EntryRow]"

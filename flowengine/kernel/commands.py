@@ -6,10 +6,10 @@ An engine carries them out once the event is on disk.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.util.named_tuples import NamedTuple
 
 ENDED, CANCEL = "agent.ended", "agent.cancel"
 """Signals between an execution and those that it starts in the background. Names in a file have no

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from flowengine.kernel import flow_state as variables
 from flowengine.kernel import flows, held_failures
@@ -57,7 +57,6 @@ from flowengine.kernel.waiting import (
     waits,
 )
 from flowengine.kernel.waiting import approvals as approval_ownership
-from flowengine.util.named_tuples import NamedTuple
 
 # The answers to questions, by the wait's owner. Decisions and expiries take the same way.
 

@@ -6,7 +6,7 @@ Code outside the kernel must read state only through this module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
@@ -22,7 +22,6 @@ from flowengine.kernel.state.records import (
     State,
     Unit,
 )
-from flowengine.util.named_tuples import NamedTuple
 
 BOUNDS: frozenset[Why] = frozenset({"timeout", "deadline", "duration"})
 """Reasons of timers that limit running work."""

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, TypeVar
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     import logging

@@ -20,15 +20,7 @@ Coroutines of providers, sandboxes and resources run on one background loop (`ba
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Protocol,
-    TypeVar,
-    get_args,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, get_args
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.processes import VARIABLE, ProcessIdentity
@@ -48,7 +40,6 @@ from flowengine.sdk.sandboxes import (
     Spec,
     Tracer,
 )
-from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -9,10 +9,9 @@ so the two never clash.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.util.named_tuples import NamedTuple
 
 GLOB = frozenset("*?[")
 """Characters that make a name a pattern."""

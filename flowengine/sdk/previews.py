@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
-
-from flowengine.util.named_tuples import NamedTuple
+from typing import Any, NamedTuple
 
 
 class PreviewContext(NamedTuple):

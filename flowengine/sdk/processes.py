@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flowengine.util.files import remove_tree as remove_tree  # noqa: PLC0414 - for environments
-from flowengine.util.named_tuples import NamedTuple
 
 # Cleanup at the end of the process, for managers and environments opened without one.
 

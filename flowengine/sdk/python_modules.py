@@ -16,13 +16,12 @@ from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.errors import UsageError
 from flowengine.sdk.exception_text import attribute_of
 from flowengine.util.files import digest_of
 from flowengine.util.garbage import CollectedLater
-from flowengine.util.named_tuples import NamedTuple
 
 # Lookup and import of the Python modules that flows name.
 #

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.util.named_tuples import NamedTuple
 
 
 class Rehearsal(NamedTuple):

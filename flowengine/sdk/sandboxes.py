@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.errors import PathEscape
 from flowengine.sdk.processes import ProcessIdentity
-from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     import logging

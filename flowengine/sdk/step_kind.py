@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import (
-    Any,
-    ClassVar,
-    Literal,
-    NotRequired,
-    Protocol,
-    TypedDict,
-)
+from typing import Any, ClassVar, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.context import StepContext
 from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
 from flowengine.sdk.previews import PreviewContext
 from flowengine.sdk.rehearsals import Rehearsal
-from flowengine.util.named_tuples import NamedTuple
 
 Effect = Literal["pure", "idempotent", "once"]
 """How a call may be repeated: freely, with the same idempotency key, or never."""

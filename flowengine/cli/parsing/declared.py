@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any
-
-from flowengine.util.named_tuples import NamedTuple
+from typing import Any, NamedTuple
 
 Added = Callable[[ArgumentParser], object]
 """Adds arguments to the parser of a command."""

@@ -11,13 +11,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from flowengine.engines.attempts.failures import Mask, tail
 from flowengine.engines.attempts.lines_at_work import LogLines
 from flowengine.kernel.events import Evidence
 from flowengine.sdk.context import WRITING
-from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.parts import AttemptParts, Tell

@@ -8,14 +8,13 @@ although JSON would not, is checked part by part. This check also produces the e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.journal.encoding import pack_copied
 from flowengine.kernel.events import Log, Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.received import DEEPEST
-from flowengine.util.named_tuples import NamedTuple
 
 _CONTAINERS = frozenset({dict, list})
 _TEXT = frozenset({str})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.printed import Printed
 from flowengine.engines.attempts.serialization import StoredValue
@@ -70,7 +70,6 @@ from flowengine.kernel.events import Event, Upgraded
 from flowengine.kernel.notation.traces import trace_of
 from flowengine.kernel.state.records import State
 from flowengine.sdk.context import ExecutionContext
-from flowengine.util.named_tuples import NamedTuple
 
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "unoffered", "used"})
 """Types of events about attempts."""

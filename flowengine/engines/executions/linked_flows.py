@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.engines import attempts
 from flowengine.engines.executions.growing_lists import grows
@@ -29,7 +29,6 @@ from flowengine.kernel.view import View
 from flowengine.sdk.python_modules import check_importable
 from flowengine.sdk.validation import Validator, shared
 from flowengine.util.garbage import CollectedLater
-from flowengine.util.named_tuples import NamedTuple
 
 
 class Language(NamedTuple):

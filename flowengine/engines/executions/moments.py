@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from flowengine.kernel import Graph
 from flowengine.kernel.events import Event
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.state.records import State
-from flowengine.util.named_tuples import NamedTuple
 
 
 class Moment(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import LockOperation as StoredClaim
@@ -17,7 +17,6 @@ from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import is_shared
 from flowengine.sdk.sizes import size_text
-from flowengine.util.named_tuples import NamedTuple
 
 # The timers of an execution: which are set, which is due next, which are worth staying for.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.journal.encoding import pack
@@ -20,7 +20,6 @@ from flowengine.sdk.exception_text import describe
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_modules import import_function
 from flowengine.util.loops import is_interrupt
-from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.subjects import address_of
@@ -17,7 +17,6 @@ from flowengine.kernel.commands import Observation, Run
 from flowengine.kernel.events import Event
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View
-from flowengine.util.named_tuples import NamedTuple
 
 NAME = ":observed"
 """Name under which its parts are stored. No state key has this name."""

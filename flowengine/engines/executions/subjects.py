@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.kernel import Graph
 from flowengine.kernel.state.records import State, Wait
 from flowengine.kernel.view import View
-from flowengine.util.named_tuples import NamedTuple
 
 _SIGNS = re.compile(r"[\[@]")
 

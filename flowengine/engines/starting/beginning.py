@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.runtime_resources import check_environments, check_names
 from flowengine.engines.executions.execution import Execution
@@ -26,7 +26,6 @@ from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import acting_user
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.notation.traces import LABEL, TRACEPARENT
-from flowengine.util.named_tuples import NamedTuple
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 

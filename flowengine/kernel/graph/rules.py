@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.specs import RuleSpec, ToolsSpec
-from flowengine.util.named_tuples import NamedTuple
 
 STRICTNESS = ("allow", "ask", "deny")
 """From the mildest to the strictest."""

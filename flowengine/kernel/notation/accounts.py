@@ -5,8 +5,9 @@ The name contains the period, so nothing has to be reset when a period ends.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from flowengine.kernel.notation.times import format_time, parse_time
-from flowengine.util.named_tuples import NamedTuple
 
 UNITS = {"tool_calls": "tool calls", "tokens": "tokens", "cost_usd": "USD"}
 """Meters of these budgets → their units."""

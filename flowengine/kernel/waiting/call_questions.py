@@ -10,7 +10,7 @@ an operator's retry require a new one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
@@ -28,7 +28,6 @@ from flowengine.kernel.view import RESPOND, View, call_names, edited
 from flowengine.kernel.waiting import grants
 from flowengine.kernel.waiting.approvals import fill_in, notify
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
-from flowengine.util.named_tuples import NamedTuple
 
 About = tuple[int, str]
 """Owner and digest of a topic."""
