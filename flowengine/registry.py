@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from flowengine import sdk
 from flowengine.errors import FlowEngineError
-from flowengine.sdk.context import CommandEnvironment, StepContext
 from flowengine.sdk.environments import Provider, Sandbox
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.extras import install_command
-from flowengine.sdk.step_kind import StepKind
+from flowengine.sdk.python.extras import install_command
+from flowengine.sdk.steps.context import CommandEnvironment, StepContext
+from flowengine.sdk.steps.step_kind import StepKind
+from flowengine.sdk.texts.exception_text import describe
 
 NODES = "flowengine.nodes"
 ENVIRONMENTS = "flowengine.envs"

@@ -25,8 +25,8 @@ import re
 from typing import Any, NamedTuple
 
 from flowengine.errors import InputError, UsageError
-from flowengine.sdk.argument_checks import known_words
-from flowengine.sdk.file_names import SIGNATURES
+from flowengine.sdk.files.file_names import SIGNATURES
+from flowengine.sdk.python.argument_checks import known_words
 
 ROLES = ("viewer", "starter", "approver", "operator", "admin")
 _SCHEMES = ("standard", "github", "stripe", "slack", "hmac")

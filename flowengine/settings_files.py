@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from flowengine import flow as language
 from flowengine.errors import NotFound, UsageError
-from flowengine.sdk.argument_checks import known_words
-from flowengine.sdk.near_words import nearest
+from flowengine.sdk.python.argument_checks import known_words
+from flowengine.sdk.texts.near_words import nearest
 from flowengine.server_settings import read
 from flowengine.settings import NAME, Settings, settings_file
 

@@ -29,8 +29,8 @@ from unittest.mock import patch
 from flowengine.cli import main
 from flowengine.engines import flows
 from flowengine.errors import FlowFileError
-from flowengine.sdk import user_code
-from flowengine.sdk.resources import background
+from flowengine.sdk.environments.resources import background
+from flowengine.sdk.python import user_code
 
 PROGRAM = str(Path(sys.executable).with_name("flowengine"))
 """The installed program, for tests that need a separate process."""

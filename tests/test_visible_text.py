@@ -8,7 +8,13 @@ import unicodedata
 from flowengine.cli.sandbox_shell import EscapeFilter
 from flowengine.cli.terminal.output import as_json
 from flowengine.page.sent_forms import shown_text
-from flowengine.sdk.visible_text import DISGUISING, one_line, printable, printable_lines, visible
+from flowengine.sdk.texts.visible_text import (
+    DISGUISING,
+    one_line,
+    printable,
+    printable_lines,
+    visible,
+)
 from tests.rows import each_row
 
 ALL = "".join(map(chr, range(0x110000)))

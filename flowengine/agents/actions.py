@@ -1,6 +1,6 @@
 """The actions of agents, read from the outputs of their steps: replies of models, answers to calls.
 
-`turns.py` and `sdk/call_answers.py` write these outputs, and all views of them read them here.
+`turns.py` and `sdk/tools/call_answers.py` write these outputs. All views of them read them here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from flowengine.agents.text_calls.marked_form import object_in
 from flowengine.sdk import Plain
-from flowengine.sdk.call_answers import text_of, without_notes
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
+from flowengine.sdk.tools.call_answers import text_of, without_notes
 
 AHEAD = "agent_ahead"
 """The kind of a request beside checks of the prompt."""

@@ -37,14 +37,14 @@ from flowengine.agents.models.port import MODEL_VARIABLE
 from flowengine.agents.termination import TURNS
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
-from flowengine.sdk.argument_checks import in_words
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.python_functions.conversions import Misfit, conversion_to
-from flowengine.sdk.python_functions.live_types import computed_fields, schema_of
-from flowengine.sdk.python_functions.schema_forms import is_plain, with_distinct_members
-from flowengine.sdk.python_functions.tagged_unions import tagged
+from flowengine.sdk.python.argument_checks import in_words
+from flowengine.sdk.python.conversions import Misfit, conversion_to
+from flowengine.sdk.python.live_types import computed_fields, schema_of
+from flowengine.sdk.python.schema_forms import is_plain, with_distinct_members
+from flowengine.sdk.python.tagged_unions import tagged
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.texts.json_values import plain
+from flowengine.sdk.values.plain_values import to_plain
 
 Out = TypeVar("Out", default=Any)
 """The type of an agent's answers."""

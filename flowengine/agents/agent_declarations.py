@@ -27,10 +27,10 @@ from flowengine.agents.tool_marks import tool_option
 from flowengine.agents.tool_steps import ASK
 from flowengine.errors import UsageError
 from flowengine.sdk import Plain
-from flowengine.sdk.argument_checks import in_words, seconds_of
-from flowengine.sdk.python_functions.live_signature import Signature
-from flowengine.sdk.step_kind import BuiltFlow
-from flowengine.sdk.visible_text import literal_text
+from flowengine.sdk.python.argument_checks import in_words, seconds_of
+from flowengine.sdk.python.live_signature import Signature
+from flowengine.sdk.steps.step_kind import BuiltFlow
+from flowengine.sdk.texts.visible_text import literal_text
 
 SECRET = "secret:"
 """Prefix of the name of an environment variable, in the configuration of environments and servers.

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError as InvalidFields
 
 from flowengine.errors import UsageError
-from flowengine.sdk.argument_checks import check_keywords, in_words
-from flowengine.sdk.validation_messages import predicate
+from flowengine.sdk.python.argument_checks import check_keywords, in_words
+from flowengine.sdk.texts.validation_messages import predicate
 
 _RETURNS = "it is called 'returns' here: Agent(returns=City)"
 _INSTRUCTIONS = "it is called 'instructions' here: Agent(instructions='…')"

@@ -14,8 +14,8 @@ from typing import Any
 from flowengine.agents.models.port import Listener, ModelReply, ReplyPart
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.errors import raised, type_of
-from flowengine.sdk.exception_text import message_of
-from flowengine.sdk.user_code import in_time
+from flowengine.sdk.python.user_code import in_time
+from flowengine.sdk.texts.exception_text import message_of
 
 Judges = Callable[[Mapping[str, Any], Mapping[str, Plain]], Awaitable[object]]
 """Calls the function of a check with arguments."""

@@ -20,8 +20,8 @@ from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
 from flowengine.agents.turns import model_of
 from flowengine.sdk import Need, Plain, StepContext
-from flowengine.sdk.read_only import unwrapped
-from flowengine.sdk.visible_text import ends_in_characters
+from flowengine.sdk.texts.visible_text import ends_in_characters
+from flowengine.sdk.values.read_only import unwrapped
 
 INSTRUCTIONS = (
     "You summarize the beginning of a conversation between a user, an assistant and its tools, so "

@@ -17,7 +17,7 @@ from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Message, ModelRequest, message_tokens, tools_tokens
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
-from flowengine.sdk.read_only import unwrapped
+from flowengine.sdk.values.read_only import unwrapped
 
 SUMMARY = 10_000
 """Maximum characters of a summary. A smaller `max_tokens` lowers it to that number."""

@@ -32,7 +32,7 @@ from flowengine.agents.tool_steps import ASK, ToolStep, declared_tool, question,
 from flowengine.agents.turns import HANDOFF
 from flowengine.kernel.graph.compiled import digest
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import (
+from flowengine.sdk.steps.generated_flows import (
     GLOB,
     Declarations,
     Declared,
@@ -41,8 +41,8 @@ from flowengine.sdk.generated_flows import (
     Given,
     Loc,
 )
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.visible_text import literal_text, plain_text
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.visible_text import literal_text, plain_text
 
 CHOICES = ("auto", "none", "required")
 _WAYS = ("handoffs", "tool_handoffs")

@@ -14,7 +14,7 @@ from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import MODEL_VARIABLE, Message
 from flowengine.agents.models.registry import resolve
 from flowengine.sdk import Plain, StepError
-from flowengine.sdk.untrusted import marked, source_of, unmarked
+from flowengine.sdk.texts.untrusted import marked, source_of, unmarked
 
 NO_MODEL = (
     "no model is named: set 'model' of the agent, 'defaults.model', the variable "

@@ -9,15 +9,15 @@ from typing import Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
-from flowengine.sdk.argument_checks import check_function
-from flowengine.sdk.python_functions.live_signature import (
+from flowengine.sdk.python.argument_checks import check_function
+from flowengine.sdk.python.live_signature import (
     Signature,
     name_of,
     read_function,
     resolved_hints,
 )
-from flowengine.sdk.python_functions.live_types import computed_fields
-from flowengine.sdk.python_functions.schema_forms import with_distinct_members
+from flowengine.sdk.python.live_types import computed_fields
+from flowengine.sdk.python.schema_forms import with_distinct_members
 
 LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")

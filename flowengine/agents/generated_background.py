@@ -18,7 +18,7 @@ from flowengine.agents.generated_steering import STEER, STEERED
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.kernel.commands import CANCEL, ENDED
 from flowengine.sdk import Plain
-from flowengine.sdk.hook_results import NO_END
+from flowengine.sdk.tools.hook_results import NO_END
 
 _LIST: Mapping[str, Plain] = {
     "type": "array",

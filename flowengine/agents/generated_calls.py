@@ -3,7 +3,7 @@
     dispatch ─► the tool's step, or `told`, which runs nothing, or `refused`
 
 The model receives the outcome of every call, including errors. The group outputs the answer of
-`flowengine.sdk.call_answers`.
+`flowengine.sdk.tools.call_answers`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from flowengine.agents.agent_specs import AgentSpec
 from flowengine.agents.generated_hooks import HookedFlow, after, of, spent
 from flowengine.agents.tool_steps import NOT_THERE, ToolStep, offered
 from flowengine.sdk import Plain
-from flowengine.sdk.call_answers import ADAPTED, FLOW, NONE, OTHERS
-from flowengine.sdk.generated_flows import Mark
+from flowengine.sdk.steps.generated_flows import Mark
+from flowengine.sdk.tools.call_answers import ADAPTED, FLOW, NONE, OTHERS
 
 _HANDED = "default(state.handed[string(state.turns)], '')"
 """The agent that an earlier call of the reply handed off to, or the empty text."""

@@ -11,8 +11,8 @@ from flowengine.agents.generated_steering import TAKEN, UNHEARD
 from flowengine.agents.termination import NOTHING
 from flowengine.agents.tool_steps import ASK
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import Mark
-from flowengine.sdk.hook_results import NO_END
+from flowengine.sdk.steps.generated_flows import Mark
+from flowengine.sdk.tools.hook_results import NO_END
 
 # The state of a generated flow, which is derived from the outputs of its steps.
 

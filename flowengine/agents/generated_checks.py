@@ -21,8 +21,8 @@ from typing import Literal
 from flowengine.agents.termination import IDLE
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import Mark
-from flowengine.sdk.hook_results import NO_END
+from flowengine.sdk.steps.generated_flows import Mark
+from flowengine.sdk.tools.hook_results import NO_END
 
 STATE: Mapping[str, Plain] = {"refused": {"type": "integer", "default": 0}}
 """Number of answers that checks have refused."""

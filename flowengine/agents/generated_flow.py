@@ -34,8 +34,8 @@ from flowengine.agents.programs import MOST_CALLS, step_of
 from flowengine.agents.termination import NOTHING
 from flowengine.agents.tool_steps import ToolStep, wanted
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import Mark
-from flowengine.sdk.hook_results import NO_END
+from flowengine.sdk.steps.generated_flows import Mark
+from flowengine.sdk.tools.hook_results import NO_END
 
 OFFER, OFFER_AGAIN = "_offer", "_offer_again"
 """Ids of the steps that determine the models and the tools of servers."""

@@ -4,7 +4,7 @@
                                                     for each call: before_call.TOOL      │
                                                     tool ─► after_call.TOOL ◄────────────┘
 
-A hook returns nothing, or the changes, as `flowengine.sdk.hook_results` reads it. Its
+A hook returns nothing, or the changes, as `flowengine.sdk.tools.hook_results` reads it. Its
 output is in the journal, so a resume does not run it again. The arguments it
 changed are those that rules and approvers see, because they are consulted later, in the step of the
 tool. A hook that fails is taken as a refusal.
@@ -22,8 +22,8 @@ from typing import Literal
 from flowengine.agents import generated_checks
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import Mark
-from flowengine.sdk.hook_results import NO_END
+from flowengine.sdk.steps.generated_flows import Mark
+from flowengine.sdk.tools.hook_results import NO_END
 
 When = Literal["before_turn", "after_turn", "before_call", "after_call"]
 STATE: Mapping[str, Plain] = {"choice": {"type": "object", "default": {}}}

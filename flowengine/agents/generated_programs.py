@@ -16,7 +16,7 @@ from flowengine.agents.agent_specs import RETRY, AgentSpec
 from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.programs import PLACE, step_of
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import Mark
+from flowengine.sdk.steps.generated_flows import Mark
 
 STATE: Mapping[str, Plain] = {
     "program": {"type": "object", "default": {}},

@@ -15,7 +15,7 @@ from flowengine.agents.agent_specs import AgentSpec, HandoffFilter, Reducer
 from flowengine.agents.context_window import SUMMARY
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import Mark
+from flowengine.sdk.steps.generated_flows import Mark
 
 STATE: Mapping[str, Plain] = {
     "mark": {"type": "integer", "default": 0},

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from flowengine.agents.generated_hooks import SPENT
 from flowengine.sdk import Plain
-from flowengine.sdk.hook_results import NO_END
+from flowengine.sdk.tools.hook_results import NO_END
 
 STEER, FOLLOW_UP, PAUSE = "agent.steer", "agent.follow_up", "agent.pause"
 """Signals of the flow. Names in a file have no dot."""

@@ -12,8 +12,8 @@ from typing import Any
 from flowengine.agents.agent import AgentDefinition
 from flowengine.agents.agent_tools import AgentAsTool
 from flowengine.errors import UsageError
-from flowengine.sdk.argument_checks import in_words
-from flowengine.sdk.python_functions.live_signature import innermost
+from flowengine.sdk.python.argument_checks import in_words
+from flowengine.sdk.python.live_signature import innermost
 
 
 def all_agents(first: Sequence[AgentDefinition]) -> dict[str, AgentDefinition]:

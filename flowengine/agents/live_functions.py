@@ -7,8 +7,8 @@ from typing import Any
 
 from flowengine.agents.agent import typed_answer
 from flowengine.sdk import Plain, StepContext, ToolError, import_function
-from flowengine.sdk.context import LIVE
-from flowengine.sdk.previews import PreviewContext
+from flowengine.sdk.steps.context import LIVE
+from flowengine.sdk.steps.previews import PreviewContext
 
 
 def converter(context: StepContext, named: Mapping[str, Plain]) -> Callable[[Plain], object] | None:

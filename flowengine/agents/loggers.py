@@ -19,10 +19,10 @@ from os import PathLike
 from typing import IO, Any, ClassVar, Literal
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.argument_checks import check_kinds, check_methods
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.user_code import UsersCode
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.python.argument_checks import check_kinds, check_methods
+from flowengine.sdk.python.user_code import UsersCode
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.texts.visible_text import printable
 from flowengine.secrets import mask_known
 
 Kind = Literal[

@@ -31,7 +31,7 @@ from flowengine.agents.models.provider_schemas import answer_form, arguments_for
 from flowengine.agents.models.registry import in_folder, resolve
 from flowengine.agents.tool_answers import illustrated
 from flowengine.sdk import Need, Plain, StepContext, StepError
-from flowengine.sdk.read_only import plain
+from flowengine.sdk.values.read_only import plain
 
 SHORTEST = 16
 """Minimum tokens to reserve for a reply. Fewer would not fit a useful one."""

@@ -16,11 +16,11 @@ from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall
 from flowengine.agents.tool_answers import TEXT_FILE, as_text, envelope
 from flowengine.agents.turns import AgentTurn
 from flowengine.sdk import Plain, StepContext
-from flowengine.sdk.call_answers import ERROR, is_in_file, tool_message
-from flowengine.sdk.hook_results import call_seen
-from flowengine.sdk.read_only import plain
-from flowengine.sdk.received import received_json
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.received import received_json
+from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.tools.call_answers import ERROR, is_in_file, tool_message
+from flowengine.sdk.tools.hook_results import call_seen
+from flowengine.sdk.values.read_only import plain
 
 _LARGEST_RESULT = 1024 * 1024
 """Maximum bytes of a result that a program receives."""

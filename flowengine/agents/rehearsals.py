@@ -17,8 +17,8 @@ from flowengine.agents.server_tools import scripted
 from flowengine.agents.text_calls.marked_form import object_in
 from flowengine.agents.turn_taking import turn_of
 from flowengine.sdk import Plain, StepContext
-from flowengine.sdk.read_only import plain
-from flowengine.sdk.rehearsals import Rehearsal
+from flowengine.sdk.steps.rehearsals import Rehearsal
+from flowengine.sdk.values.read_only import plain
 
 NAMELESS = "scripted/case"
 """The model if none is configured, so that running cases requires no variables."""

@@ -13,12 +13,12 @@ from flowengine.agents.termination import GOING_ON, AgentEnd
 from flowengine.agents.turns import AgentTurn, TurnTool
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain
-from flowengine.sdk.call_answers import ERROR, tool_message
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.python_functions.conversions import Misfit
-from flowengine.sdk.read_only import plain
-from flowengine.sdk.received import received_json
-from flowengine.sdk.validation import Validator
+from flowengine.sdk.python.conversions import Misfit
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.texts.received import received_json
+from flowengine.sdk.tools.call_answers import ERROR, tool_message
+from flowengine.sdk.values.read_only import plain
+from flowengine.sdk.values.validation import Validator
 
 _USAGE = tuple(field.name for field in fields(Usage))
 _ALWAYS = ("input_tokens", "output_tokens", "cost_usd")

@@ -17,11 +17,11 @@ from flowengine.agents.models.provider_schemas import WireNames
 from flowengine.agents.tool_steps import allowed
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, ToolError
-from flowengine.sdk.argument_schemas import without_arguments
-from flowengine.sdk.browser_tools import OfferedTool
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.validation import Validator
-from flowengine.sdk.visible_text import visible
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.visible_text import visible
+from flowengine.sdk.tools.browser_tools import OfferedTool
+from flowengine.sdk.values.argument_schemas import without_arguments
+from flowengine.sdk.values.validation import Validator
 
 UNUSABLE = (FlowEngineError, ValueError, RecursionError)
 """Errors about tool descriptions that cannot be used."""

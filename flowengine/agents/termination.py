@@ -12,9 +12,9 @@ from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.models.port import Message
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
-from flowengine.sdk.call_answers import ERROR
-from flowengine.sdk.hook_results import NO_END
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
+from flowengine.sdk.tools.call_answers import ERROR
+from flowengine.sdk.tools.hook_results import NO_END
 
 TURNS = 30
 """Default of `max_turns`."""

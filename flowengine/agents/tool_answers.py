@@ -18,14 +18,14 @@ from typing import Any, Protocol
 
 from flowengine.agents.models.conversations import parted
 from flowengine.sdk import Plain, StepContext, ToolError, ValidationError
-from flowengine.sdk.call_answers import ERROR, address, image_message, said_by_people
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.read_only import Joined, plain, unwrapped
-from flowengine.sdk.received import received_json
-from flowengine.sdk.step_kind import AsText
-from flowengine.sdk.tool_calls import LARGEST_IMAGE, MOST_IMAGES, media_type
-from flowengine.sdk.untrusted import all_unmarked, has_text, marked
-from flowengine.sdk.visible_text import Ends, ends_in_bytes, ends_in_characters
+from flowengine.sdk.steps.step_kind import AsText
+from flowengine.sdk.texts.received import received_json
+from flowengine.sdk.texts.untrusted import all_unmarked, has_text, marked
+from flowengine.sdk.texts.visible_text import Ends, ends_in_bytes, ends_in_characters
+from flowengine.sdk.tools.call_answers import ERROR, address, image_message, said_by_people
+from flowengine.sdk.tools.tool_calls import LARGEST_IMAGE, MOST_IMAGES, media_type
+from flowengine.sdk.values.plain_values import to_plain
+from flowengine.sdk.values.read_only import Joined, plain, unwrapped
 
 _REFERENCE = re.compile(r"artifact:([0-9a-f]{64})")
 _DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,(.*)", re.DOTALL | re.ASCII)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from typing_extensions import TypedDict
 
 from flowengine.sdk import Effect
-from flowengine.sdk.argument_checks import check_function, check_keywords, seconds_of
+from flowengine.sdk.python.argument_checks import check_function, check_keywords, seconds_of
 
 Approval = Literal["ask", "none", "required"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import GLOB, DeclaredTool, Offered
+from flowengine.sdk.steps.generated_flows import GLOB, DeclaredTool, Offered
 
 ASK = "std.ask"
 NOT_THERE = "'no agent with this id runs in the background'"

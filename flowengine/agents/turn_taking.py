@@ -9,7 +9,7 @@ from flowengine.agents.live_functions import converter
 from flowengine.agents.reply_reading import ReplyReading
 from flowengine.agents.turns import AgentTurn
 from flowengine.sdk import Plain, StepContext
-from flowengine.sdk.read_only import plain
+from flowengine.sdk.values.read_only import plain
 
 
 async def take_turn(

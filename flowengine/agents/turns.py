@@ -25,7 +25,7 @@ from flowengine.agents.models.port import Listener, Message, ModelReply, ModelRe
 from flowengine.agents.skills import listing
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Need, Plain, StepContext
-from flowengine.sdk.read_only import plain
+from flowengine.sdk.values.read_only import plain
 
 HANDOFF = "transfer_to_"
 _CONVERSATIONS = KnownConversations()

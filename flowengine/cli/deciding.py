@@ -21,7 +21,7 @@ from flowengine.engines.typed_text import edited_field, supplied_value
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.store import every_item
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 FILTERS = together(
     flag("--mine", "only those that I may decide"),

@@ -21,9 +21,9 @@ from flowengine.engines.infos import WaitInfo
 from flowengine.engines.people import logins
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import StepError
-from flowengine.sdk.logins import LoginKey, read_login
-from flowengine.sdk.resources import background
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.environments.resources import background
+from flowengine.sdk.files.logins import LoginKey, read_login
+from flowengine.sdk.texts.visible_text import printable
 
 SECONDS = 600.0
 """How long to wait for the user."""

@@ -43,8 +43,8 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.client.requests import not_ours
 from flowengine.errors import FlowEngineError, NotFound, UsageError
-from flowengine.sdk.extras import missing_package
-from flowengine.sdk.near_words import nearest
+from flowengine.sdk.python.extras import missing_package
+from flowengine.sdk.texts.near_words import nearest
 from flowengine.util.files import check_path
 
 TALKING = {"envs shell"}

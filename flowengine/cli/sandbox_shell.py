@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from typing import Any
 
 from flowengine.cli.terminal.output import err, out, out_json, paint
-from flowengine.sdk.visible_text import DISGUISING, REPLACEMENT, printable
+from flowengine.sdk.texts.visible_text import DISGUISING, REPLACEMENT, printable
 
 # Limits the terminal sequences of programs in a sandbox to writing and drawing.
 #

@@ -49,10 +49,10 @@ from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.journal.records import ENDED
-from flowengine.sdk.argument_checks import check_kind, check_kinds, check_methods
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.validation import as_plain
+from flowengine.sdk.python.argument_checks import check_kind, check_kinds, check_methods
+from flowengine.sdk.texts.json_values import plain
+from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.values.validation import as_plain
 from flowengine.util.blocking import Either, finished, items, items_on_loop, on_this_loop, pause
 
 SERVER, TOKEN = "FLOWENGINE_SERVER", "FLOWENGINE_TOKEN"

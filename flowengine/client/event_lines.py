@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from flowengine.client.requests import not_ours
 from flowengine.errors import StoreError
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Maximum number of bytes of a line."""

@@ -34,7 +34,7 @@ from flowengine.engines.results import (
 from flowengine.errors import Conflict, InputError, NotFound, StoreError, UsageError
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.view import only_choice
-from flowengine.sdk.received import received_text
+from flowengine.sdk.texts.received import received_text
 
 _Result = TypeVar("_Result")
 _BRIEF = {"brief": True}

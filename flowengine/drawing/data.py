@@ -12,7 +12,7 @@ from flowengine.drawing.picture import Arrow, Box, Picture, ScopeFrame, Statuses
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.folds import Folds
 from flowengine.engines.infos import StepInfo
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph

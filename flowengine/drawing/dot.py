@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from flowengine.drawing.picture import Arrow, Box, Line, Picture, ScopeFrame, Shape
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 SHAPES: Mapping[Shape, str] = {
     "start": "shape=circle, width=0.15, style=filled, fillcolor=black",

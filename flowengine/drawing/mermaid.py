@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from flowengine.drawing.picture import Arrow, Box, Line, Picture, ScopeFrame, Shape
 from flowengine.flow.export.yaml_text import inline
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 SHAPES: Mapping[Shape, tuple[str, str]] = {
     "start": ("((", "))"),

@@ -24,7 +24,7 @@ from flowengine.drawing.layout import (
     name_of,
 )
 from flowengine.drawing.picture import Arrow, Box, Picture, ScopeFrame
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 MARGIN = 20.0
 TITLE = 30.0

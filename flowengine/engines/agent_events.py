@@ -38,8 +38,8 @@ from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View
-from flowengine.sdk.call_answers import ERROR, value_of
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
+from flowengine.sdk.tools.call_answers import ERROR, value_of
 
 _FUNCTION = "agent_function"
 _ARRIVING: Mapping[str, type[AgentPart]] = {

@@ -17,9 +17,9 @@ from flowengine.engines.people.waits import page_of_waits, wait_of
 from flowengine.engines.reading import Group
 from flowengine.engines.results import Decision, WaitPage
 from flowengine.errors import FlowEngineError, UsageError
-from flowengine.sdk.argument_checks import check_keywords, check_one_of
 from flowengine.sdk.environments import LoginPage
-from flowengine.sdk.resources import background
+from flowengine.sdk.environments.resources import background
+from flowengine.sdk.python.argument_checks import check_keywords, check_one_of
 from flowengine.store_folder import remote_store
 from flowengine.util.blocking import Either, blocking, on_loop
 

@@ -16,7 +16,7 @@ from flowengine.flow.compile import Compiled, compile_source
 from flowengine.flow.source.yaml_source import read
 from flowengine.kernel.expressions.names import computed_inputs
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.sdk.argument_checks import check_input_names
+from flowengine.sdk.python.argument_checks import check_input_names
 
 _SECTIONS = frozenset({"flowengine", "id", "imports", "inputs", "secrets", "environments"})
 """Sections that a declaration of an environment may refer to."""

@@ -28,7 +28,7 @@ from flowengine.journal.records import Deployed, OfFlows, Scheduled
 from flowengine.kernel.expressions.names import inputs_of_start
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.python_modules import check_importable
+from flowengine.sdk.python.imported_modules import check_importable
 
 # Deployed flows: versions that the store keeps, to be started by name, signals and schedules.
 

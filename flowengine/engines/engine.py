@@ -61,7 +61,7 @@ from flowengine.flow import building
 from flowengine.journal.records import OPEN, Due
 from flowengine.journal.store import Durability, JournalStore, Store, every_item
 from flowengine.kernel.notation.traces import trace_of
-from flowengine.sdk.argument_checks import (
+from flowengine.sdk.python.argument_checks import (
     check_function,
     check_kinds,
     check_methods,
@@ -187,7 +187,7 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         await self._driving.close()
-        from flowengine.sdk.user_code import on_thread
+        from flowengine.sdk.python.user_code import on_thread
 
         await on_thread(self._host.close_environments)  # blocks until everything is closed
         self.close()

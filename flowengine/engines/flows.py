@@ -18,8 +18,8 @@ from flowengine.flow.structural_hash import form_hash, structural_hash
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-from flowengine.sdk.argument_checks import in_words
-from flowengine.sdk.python_modules import only_modules
+from flowengine.sdk.python.argument_checks import in_words
+from flowengine.sdk.python.imported_modules import only_modules
 from flowengine.util.files import check_path, source_digest
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import Called, Verdict
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import StepError
-from flowengine.sdk.context import ExecutionContext, File
 from flowengine.sdk.environments import NotReleased
-from flowengine.sdk.previews import Shown
+from flowengine.sdk.steps.context import ExecutionContext, File
+from flowengine.sdk.steps.previews import Shown
 from flowengine.settings import Settings
 from flowengine.store_folder import (
     DATABASE,
@@ -43,7 +43,7 @@ from flowengine.store_folder import (
 )
 
 if TYPE_CHECKING:
-    from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
+    from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall
 
 
 _LINGER = 60_000

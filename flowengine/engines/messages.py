@@ -23,8 +23,8 @@ from flowengine.kernel.commands import CANCEL, ENDED
 from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import STOPPABLE, View
-from flowengine.sdk.near_words import did_you_mean, nearest
-from flowengine.sdk.validation import validate
+from flowengine.sdk.texts.near_words import did_you_mean, nearest
+from flowengine.sdk.values.validation import validate
 
 # Signals from outside: checked against their declaration, then stored for their receivers.
 #

@@ -22,7 +22,7 @@ from flowengine.journal.records import ENDED, Pruned
 from flowengine.journal.refusals import not_new
 from flowengine.journal.shapes import Sound
 from flowengine.journal.store import every_item
-from flowengine.sdk.argument_checks import milliseconds
+from flowengine.sdk.python.argument_checks import milliseconds
 from flowengine.util.blocking import blocking, on_loop
 
 

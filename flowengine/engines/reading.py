@@ -33,7 +33,7 @@ from flowengine.journal.shapes import Sound
 from flowengine.journal.store import JournalStore, Store
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.sdk.argument_checks import check_one_of
+from flowengine.sdk.python.argument_checks import check_one_of
 from flowengine.util.garbage import CollectedLater
 
 STATUSES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.engines import temporal as stores
-from flowengine.sdk.extras import missing_package
+from flowengine.sdk.python.extras import missing_package
 
 
 def temporal() -> Any:

@@ -12,7 +12,7 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.visible_text import one_line
 from flowengine.util.loops import is_interrupt
 
 LISTED = ("approval", "ask", "question")

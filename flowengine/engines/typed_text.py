@@ -8,8 +8,8 @@ from typing import Any
 
 from flowengine.engines.people.edits import declared
 from flowengine.errors import InputError
-from flowengine.sdk.json_values import RepeatedKeyError, read_json
-from flowengine.sdk.schema_types import kinds
+from flowengine.sdk.texts.json_values import RepeatedKeyError, read_json
+from flowengine.sdk.values.schema_types import kinds
 
 _JSON_TYPES: dict[type, tuple[str, ...]] = {
     bool: ("boolean",),

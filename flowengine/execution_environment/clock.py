@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from flowengine.sdk.environments import background
-from flowengine.sdk.user_code import close_unbegun
+from flowengine.sdk.python.user_code import close_unbegun
 
 _Result = TypeVar("_Result")
 

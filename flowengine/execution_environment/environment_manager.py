@@ -45,10 +45,10 @@ from flowengine.execution_environment.registry.workspaces import Wanted, Workspa
 from flowengine.execution_environment.resources.opening import ManagerServices, TimeBounds
 from flowengine.sdk import processes as process_end
 from flowengine.sdk.environments import Scope
+from flowengine.sdk.environments.resources import background, refuse_in_loop
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.processes import is_dead, this_process
-from flowengine.sdk.resources import background, refuse_in_loop
-from flowengine.sdk.user_code import settled
+from flowengine.sdk.python.user_code import settled
 from flowengine.store_folder import claim, find_store, state_folder
 
 _Result = TypeVar("_Result")

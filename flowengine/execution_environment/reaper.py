@@ -22,7 +22,7 @@ from flowengine.sdk import processes as process_tree
 from flowengine.sdk.environments import VARIABLE, Leftover
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.processes import is_dead, sweep_scratch
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
 
 # Cleanup of leftovers of dead processes.
 #

@@ -18,8 +18,8 @@ from flowengine.flow.source.diagnostics import Diagnostics, Faults, render
 from flowengine.flow.source.yaml_source import Source, read, read_text, says
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.step_kind import StepKind
+from flowengine.sdk.steps.step_kind import StepKind
+from flowengine.sdk.texts.near_words import did_you_mean
 
 File = TypeVar("File", bound=Part)
 

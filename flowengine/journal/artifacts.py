@@ -25,7 +25,7 @@ from pathlib import Path
 
 from flowengine.errors import InputError, NotFound, StoreError
 from flowengine.journal.records import Artifact
-from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.files.file_names import clean_name
 from flowengine.util.files import make_folder, sync_folder
 
 _CHUNK = 1 << 20

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import msgpack  # type: ignore[import-untyped]
 
 from flowengine.errors import InputError, StoreError
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 
 __all__ = [
     "MAX_DEPTH",

@@ -15,7 +15,7 @@ from flowengine.journal.records import (
     Plain,
     WaitFilter,
 )
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.visible_text import one_line
 
 Place = tuple[int, int]
 """The position of a row in a list: its age, then its number."""

@@ -20,7 +20,7 @@ from flowengine.page.forms import GIVES_RESULT, entered, fields_of, files_with
 from flowengine.page.looks import now
 from flowengine.page.previews import FilePreview, previews
 from flowengine.page.view import LIMIT, PageView, checked_query
-from flowengine.sdk.file_names import files_in
+from flowengine.sdk.files.file_names import files_in
 from flowengine.server import approvals
 from flowengine.server.calls import ApiCall, flow_of_wait
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery

@@ -15,7 +15,7 @@ from flowengine.kernel.waiting.approvals import gave_away
 from flowengine.page.fields import with_file_names
 from flowengine.page.forms import value_at
 from flowengine.page.looks import LONGEST_TEXT, moment, person
-from flowengine.sdk.visible_text import printable_lines, shortened
+from flowengine.sdk.texts.visible_text import printable_lines, shortened
 from flowengine.server.calls import ApiCall
 from flowengine.server.rights import Right
 

@@ -10,9 +10,9 @@ from urllib.parse import quote
 from flowengine.errors import FlowEngineError, FlowFileError, InputError
 from flowengine.page.sent_forms import SentFile, as_sent
 from flowengine.page.view import PageView, checked
-from flowengine.sdk.file_names import clean_name
-from flowengine.sdk.received import received_text
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.files.file_names import clean_name
+from flowengine.sdk.texts.received import received_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.calls import ApiCall

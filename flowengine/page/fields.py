@@ -14,10 +14,10 @@ from flowengine.engines.typed_text import by_type
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.sent_forms import MARK, SentFile, as_sent, restored, shown_text
-from flowengine.sdk.file_names import SHA256, clean_name
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.schema_types import items_of, resolve
-from flowengine.sdk.validation import SchemaError, validate
+from flowengine.sdk.files.file_names import SHA256, clean_name
+from flowengine.sdk.texts.json_values import plain
+from flowengine.sdk.values.schema_types import items_of, resolve
+from flowengine.sdk.values.validation import SchemaError, validate
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import UploadQuery
 from flowengine.server.sent_values import is_file, upload

@@ -21,7 +21,7 @@ from flowengine.page.fields import (
 )
 from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.sent_forms import as_sent, restored
-from flowengine.sdk.schema_types import resolve
+from flowengine.sdk.values.schema_types import resolve
 from flowengine.server.sent_values import FORMAT
 
 GIVES_RESULT = ("respond", "result")

@@ -1,7 +1,7 @@
 """Logins on the page: a user goes to the page of an authorization server, and comes back.
 
 A login that has begun is in memory only. It belongs to the browser that began it, by a cookie, and
-is used once. The tokens stay on the server: see `flowengine.sdk.logins`.
+is used once. The tokens stay on the server: see `flowengine.sdk.files.logins`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from flowengine import Engine
 from flowengine.sdk import StepError
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
 from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import Principal
 

@@ -16,8 +16,8 @@ from flowengine.kernel.notation.addresses import flow_name
 from flowengine.kernel.notation.times import UNITS, parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.page.static_files import static
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.visible_text import printable_lines
+from flowengine.sdk.texts.json_values import plain
+from flowengine.sdk.texts.visible_text import printable_lines
 
 _NAMES = (("d", "d"), ("h", "h"), ("m", "min"), ("s", "s"))
 LONGEST_TEXT = 20_000

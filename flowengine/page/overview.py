@@ -21,7 +21,7 @@ from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.looks import now
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked
-from flowengine.sdk.file_names import files_in
+from flowengine.sdk.files.file_names import files_in
 from flowengine.server import executions, signals
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import ShowQuery, SignalBody

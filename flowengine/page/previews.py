@@ -12,8 +12,8 @@ from flowengine.errors import FlowEngineError
 from flowengine.execution_environment import manager
 from flowengine.page.looks import LONGEST_TEXT
 from flowengine.sdk.errors import StepError
-from flowengine.sdk.file_names import SIGNATURES
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.files.file_names import SIGNATURES
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.server import executions
 from flowengine.server.calls import ApiCall
 

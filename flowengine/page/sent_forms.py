@@ -17,9 +17,9 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from flowengine.page.view import PageView, new_id
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.user_code import on_thread
-from flowengine.sdk.visible_text import DISGUISING
+from flowengine.sdk.python.user_code import on_thread
+from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.texts.visible_text import DISGUISING
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.calls import ApiCall
 from flowengine.server.refusals import RequestRefused

@@ -42,8 +42,8 @@ from flowengine.page.looks import FILTERS, badge, between, duration, icon, is_pa
 from flowengine.page.sent_forms import Form, SentFile, form_fields, once, read_form
 from flowengine.page.static_files import STATIC, static, static_files, static_version
 from flowengine.page.view import PageView
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.server.application import Application, address_of
 from flowengine.server.calls import ApiCall, subject_of
 from flowengine.server.hooks import Act

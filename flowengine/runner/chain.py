@@ -45,8 +45,13 @@ from flowengine.errors import UsageError
 from flowengine.runner import responses as flows
 from flowengine.runner.sessions import SessionWork
 from flowengine.runner.work import ResumeOptions, RunOptions, Work
-from flowengine.sdk.argument_checks import check_keywords, check_kinds, check_methods, in_words
-from flowengine.sdk.resources import refuse_in_loop
+from flowengine.sdk.environments.resources import refuse_in_loop
+from flowengine.sdk.python.argument_checks import (
+    check_keywords,
+    check_kinds,
+    check_methods,
+    in_words,
+)
 from flowengine.secrets import mask_known
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.util.loops import new_event_loop

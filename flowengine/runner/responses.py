@@ -28,10 +28,10 @@ from flowengine.flow.models.types import in_generated
 from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.runner.session_places import SESSIONS, STEP, Place
-from flowengine.sdk.argument_checks import check_kind
-from flowengine.sdk.python_functions.live_signature import Signature
-from flowengine.sdk.python_modules import MAIN, import_function
-from flowengine.sdk.visible_text import literal_text, plain_text
+from flowengine.sdk.python.argument_checks import check_kind
+from flowengine.sdk.python.imported_modules import MAIN, import_function
+from flowengine.sdk.python.live_signature import Signature
+from flowengine.sdk.texts.visible_text import literal_text, plain_text
 
 OUTCOMES = ("resolved", "not_resolved", "max_turns", "budget", "tools_not_executed")
 

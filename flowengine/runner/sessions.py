@@ -31,7 +31,7 @@ from flowengine.runner.session_places import (
     session_of,
 )
 from flowengine.runner.work import RunOptions, Work
-from flowengine.sdk.argument_checks import in_words
+from flowengine.sdk.python.argument_checks import in_words
 
 _PAUSE = 0.05
 """Seconds between two looks at an answer that another process drives."""

@@ -23,9 +23,9 @@ from flowengine.errors import UsageError
 from flowengine.runner import responses as flows
 from flowengine.runner.responses import response
 from flowengine.runner.session_places import SESSION, STEP
-from flowengine.sdk.argument_checks import check_kind, in_words
-from flowengine.sdk.context import LIVE
-from flowengine.sdk.python_functions.schema_forms import is_plain
+from flowengine.sdk.python.argument_checks import check_kind, in_words
+from flowengine.sdk.python.schema_forms import is_plain
+from flowengine.sdk.steps.context import LIVE
 from flowengine.util.blocking import on_this_loop
 
 # Arguments of the methods that run agents, and the validation of their inputs.

@@ -13,7 +13,19 @@ package alone.
 Functions called by `python` steps need nothing from here. To receive more than their arguments,
 they take a parameter annotated with `StepContext`. They may raise `StepError`.
 
-Everything is imported when it is first used.
+| package | contents, each importing only from those below it |
+|---|---|
+| `web` | requests to servers, to checked addresses |
+| `values` | plain data, and its JSON Schemas |
+| `python` | functions and types of Python, and calls of users' code |
+| `tools` | calls of tools, their rules and answers |
+| `environments` | the interface of managed environments |
+| `steps` | the interface of step kinds, and the context of an attempt |
+| `processes`, `files` | those of this machine |
+| `texts` | received, and written for people, models and as JSON |
+| `errors` | what steps and environments raise |
+
+The names of this package are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -21,25 +33,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.sdk import python_modules
-from flowengine.sdk.argument_checks import check_function
 from flowengine.sdk.errors import ToolError
-from flowengine.sdk.python_modules import import_module_of, module_source
+from flowengine.sdk.python import imported_modules
+from flowengine.sdk.python.argument_checks import check_function
+from flowengine.sdk.python.imported_modules import import_module_of, module_source
 from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.sdk.context import (
-        Artifacts,
-        Command,
-        CommandEnvironment,
-        Completed,
-        ExecutionContext,
-        File,
-        Processes,
-        StepContext,
-    )
     from flowengine.sdk.errors import (
         EnvironmentBusy,
         EnvironmentClosed,
@@ -64,7 +66,17 @@ if TYPE_CHECKING:
         ToolChanged,
         ValidationError,
     )
-    from flowengine.sdk.generated_flows import (
+    from flowengine.sdk.steps.context import (
+        Artifacts,
+        Command,
+        CommandEnvironment,
+        Completed,
+        ExecutionContext,
+        File,
+        Processes,
+        StepContext,
+    )
+    from flowengine.sdk.steps.generated_flows import (
         Declarations,
         Declared,
         DeclaredTool,
@@ -72,7 +84,7 @@ if TYPE_CHECKING:
         Given,
         Mark,
     )
-    from flowengine.sdk.step_kind import (
+    from flowengine.sdk.steps.step_kind import (
         AsText,
         CallSignature,
         Effect,
@@ -83,7 +95,7 @@ if TYPE_CHECKING:
         Synonym,
         Tool,
     )
-    from flowengine.sdk.visible_text import printable
+    from flowengine.sdk.texts.visible_text import printable
 
 __all__ = [
     "Artifacts",
@@ -144,7 +156,7 @@ __all__ = [
 _HOMES = {
     "ErrorData": "flowengine.kernel.events",
     "Plain": "flowengine.kernel.graph.compiled",
-    "printable": ".visible_text",
+    "printable": ".texts.visible_text",
     **dict.fromkeys(
         (
             "Artifacts",
@@ -156,11 +168,11 @@ _HOMES = {
             "Processes",
             "StepContext",
         ),
-        ".context",
+        ".steps.context",
     ),
     **dict.fromkeys(
         ("Declarations", "Declared", "DeclaredTool", "GeneratedFlow", "Given", "Mark"),
-        ".generated_flows",
+        ".steps.generated_flows",
     ),
     **dict.fromkeys(
         (
@@ -174,7 +186,7 @@ _HOMES = {
             "Synonym",
             "Tool",
         ),
-        ".step_kind",
+        ".steps.step_kind",
     ),
 }
 
@@ -219,8 +231,8 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
         ToolError: The module or function does not exist.
     """
     try:
-        return python_modules.import_function(function, folder)
-    except python_modules.FunctionNotFound as error:
+        return imported_modules.import_function(function, folder)
+    except imported_modules.FunctionNotFound as error:
         raise ToolError(f"{function}: {error}", retryable=False) from None
 
 

@@ -6,12 +6,21 @@ All failures of environments derive from `EnvironmentFailure`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from flowengine.errors import FlowEngineError, InputError, without_addresses
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.python_modules import public_name
+
+PACKAGE_PREFIX = "_flow_"
+"""Begins the name of the package to which the modules beside a flow file belong."""
+_PACKAGES = re.compile(rf"\b{PACKAGE_PREFIX}[0-9a-f]{{16}}\.")
+
+
+def public_name(name: str) -> str:
+    """Return a module name, or a text with module names, as its author knows it."""
+    return _PACKAGES.sub("", name) if PACKAGE_PREFIX in name else name
 
 
 class StepError(Exception):

@@ -28,9 +28,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from flowengine.engines.arriving_replies import WANTED_SECONDS, ReplyReader
 from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
-from flowengine.sdk.json_values import read_json
-from flowengine.sdk.user_code import on_thread
-from flowengine.sdk.validation_messages import predicate
+from flowengine.sdk.python.user_code import on_thread
+from flowengine.sdk.texts.json_values import read_json
+from flowengine.sdk.texts.validation_messages import predicate
 from flowengine.server.calls import FLOWS, ApiCall, engine_for
 from flowengine.server.guard import PER_MINUTE, Hosts, Rates, RequestGuard
 from flowengine.server.hooks import Act, Delivery, recorded, signed_delivery

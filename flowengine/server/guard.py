@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.server.places import HELD
 from flowengine.server.problems import problem_response
 from flowengine.server.refusals import RequestRefused

@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, InputError
-from flowengine.sdk.received import received_json, received_text
-from flowengine.sdk.signatures import signed_content, signing_key
+from flowengine.sdk.texts.received import received_json, received_text
+from flowengine.sdk.web.signatures import signed_content, signing_key
 from flowengine.server.oidc import host_secret
 from flowengine.server.problems import status_of
 from flowengine.server.records import ServerRecords

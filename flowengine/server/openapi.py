@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from flowengine import __version__
-from flowengine.sdk.python_functions.live_types import schema_of
+from flowengine.sdk.python.live_types import schema_of
 from flowengine.server.models import Query
 from flowengine.server.problems import MEDIA_TYPE
 from flowengine.server.rights import Right

@@ -20,7 +20,7 @@ from flowengine.errors import (
     UsageError,
 )
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.json_values import plain
+from flowengine.sdk.texts.json_values import plain
 from flowengine.server.refusals import RequestRefused
 
 MEDIA_TYPE = "application/problem+json"

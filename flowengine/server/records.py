@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from flowengine.errors import Conflict, Hint, InputError, NotFound, StoreError
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.server.rights import Access
 from flowengine.store_folder import claim, make_private, remote_store, state_folder
 from flowengine.util.files import HELD_SECONDS, make_folder, write_whole

@@ -18,8 +18,8 @@ from urllib.parse import unquote
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import InputError, NotAllowed, NotFound
-from flowengine.sdk.file_names import clean_name
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.files.file_names import clean_name
+from flowengine.sdk.python.user_code import on_thread
 from flowengine.server.calls import ApiCall
 from flowengine.server.records import ServerRecords, StoredUpload
 from flowengine.server.rights import Principal, Right

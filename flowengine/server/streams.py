@@ -23,7 +23,7 @@ from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import UsageError
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
 from flowengine.server.calls import ApiCall
 from flowengine.server.events import shown_to, view_of
 from flowengine.server.problems import as_json

@@ -10,7 +10,7 @@ from starlette.routing import Route as PathRoute
 from starlette.types import Receive, Scope, Send
 
 from flowengine.errors import FlowEngineError
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
 from flowengine.server.application import Application
 from flowengine.server.problems import problem_response
 from flowengine.server.refusals import RequestRefused

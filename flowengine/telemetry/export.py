@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.specs import StepSpec
-from flowengine.sdk.extras import is_installed, missing_package
+from flowengine.sdk.python.extras import is_installed, missing_package
 from flowengine.telemetry.spans import CAPTURE_CONTENT, ENDPOINTS, ExecutionTracer, Span, Traced
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import FlowEngineError
 from flowengine.journal.store import every_item
 from flowengine.kernel.notation.times import parse_time
-from flowengine.sdk.extras import is_installed, missing_package
+from flowengine.sdk.python.extras import is_installed, missing_package
 from flowengine.telemetry import spans as names
 from flowengine.telemetry.export import LiveSpans
 from flowengine.telemetry.spans import MeasuredEngine, Span

@@ -13,7 +13,7 @@ from flowengine.engines.typed_text import by_type
 from flowengine.errors import InputError
 from flowengine.flow.evaluations import EvalPlan, beside
 from flowengine.flow.models.evaluations import EvalCase, Rows
-from flowengine.sdk.json_values import read_json
+from flowengine.sdk.texts.json_values import read_json
 
 
 def cases_of(plan: EvalPlan, inputs: dict[str, Any]) -> list[EvalCase]:

@@ -26,8 +26,8 @@ from flowengine.flow.building.flow import Flow
 from flowengine.flow.evaluations import EvalPlan
 from flowengine.flow.models.evaluations import EvalCase, Variant
 from flowengine.kernel.commands import Observation
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.untrusted import all_unmarked
+from flowengine.sdk.texts.json_values import plain
+from flowengine.sdk.texts.untrusted import all_unmarked
 from flowengine.testing.eval_cases import cases_of
 from flowengine.testing.expectations import Happened, agent_calls, unmet
 

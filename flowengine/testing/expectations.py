@@ -16,9 +16,9 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
 from flowengine.kernel.view import DECIDABLE
-from flowengine.sdk.json_values import same
-from flowengine.sdk.untrusted import all_unmarked
-from flowengine.sdk.validation import shared
+from flowengine.sdk.texts.json_values import same
+from flowengine.sdk.texts.untrusted import all_unmarked
+from flowengine.sdk.values.validation import shared
 from flowengine.testing.player import Player
 from flowengine.testing.scripts import differences, shown, ways_apart
 

@@ -51,9 +51,9 @@ from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import NeedsInput, StepError
-from flowengine.sdk.context import ExecutionContext
-from flowengine.sdk.rehearsals import Rehearsal
-from flowengine.sdk.validation import shared
+from flowengine.sdk.steps.context import ExecutionContext
+from flowengine.sdk.steps.rehearsals import Rehearsal
+from flowengine.sdk.values.validation import shared
 from flowengine.settings import Settings
 from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_of, without_secrets
 

@@ -29,8 +29,8 @@ from flowengine.kernel.notation.times import format_duration, format_time
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View
 from flowengine.sdk import StepError
-from flowengine.sdk.rehearsals import Rehearsal
-from flowengine.sdk.untrusted import all_unmarked, unmarked
+from flowengine.sdk.steps.rehearsals import Rehearsal
+from flowengine.sdk.texts.untrusted import all_unmarked, unmarked
 from flowengine.secrets import Secrets
 from flowengine.testing.expectations import path_of, problems
 from flowengine.testing.player import Player

@@ -16,11 +16,11 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import without_repetition
-from flowengine.sdk.call_answers import value_of
-from flowengine.sdk.context import StepContext
-from flowengine.sdk.json_values import same
-from flowengine.sdk.rehearsals import Rehearsal
-from flowengine.sdk.untrusted import all_unmarked
+from flowengine.sdk.steps.context import StepContext
+from flowengine.sdk.steps.rehearsals import Rehearsal
+from flowengine.sdk.texts.json_values import same
+from flowengine.sdk.texts.untrusted import all_unmarked
+from flowengine.sdk.tools.call_answers import value_of
 
 # The scripts of a test case: the results of calls, and the decisions on waits.
 #

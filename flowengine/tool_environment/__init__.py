@@ -15,7 +15,7 @@ async with LocalEnvironment() as environment:
 """
 
 from flowengine.agents.tool_marks import tool
-from flowengine.sdk.tool_calls import (
+from flowengine.sdk.tools.tool_calls import (
     ApprovalResponse,
     Environment,
     EnvironmentResponse,

@@ -23,15 +23,15 @@ from flowengine.execution_environment import manager as of_process
 from flowengine.runner.agent import Agent
 from flowengine.runner.chain import Runner
 from flowengine.sdk import StepContext, StepError
-from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
-from flowengine.sdk.tool_calls import (
+from flowengine.sdk.python.live_signature import given_parameters, resolved_hints
+from flowengine.sdk.texts.untrusted import marked, marked_failure
+from flowengine.sdk.tools.tool_calls import (
     Environment,
     EnvironmentResponse,
     ToolCall,
     ToolResult,
     check_environment,
 )
-from flowengine.sdk.untrusted import marked, marked_failure
 from flowengine.tool_environment.local_environment import LocalEnvironment
 from flowengine.tool_environment.observers import check_callback
 from flowengine.tool_environment.ready_tools import SHELL, execute_command

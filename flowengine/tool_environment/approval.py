@@ -10,12 +10,12 @@ from typing import Any, Literal
 from flowengine.engines.people.tool_authority import decision_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError
-from flowengine.sdk.argument_checks import check_kinds
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.previews import Shown
-from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.sdk.user_code import bounded, is_coroutine_function, lasting
-from flowengine.sdk.user_code import call as call_plugin
+from flowengine.sdk.python.argument_checks import check_kinds
+from flowengine.sdk.python.user_code import bounded, is_coroutine_function, lasting
+from flowengine.sdk.python.user_code import call as call_plugin
+from flowengine.sdk.steps.previews import Shown
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.tools.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.tool_environment.calls import Call, settle
 from flowengine.tool_environment.context import Turns
 from flowengine.tool_environment.errors import DecisionError

@@ -27,16 +27,16 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.models.types import in_generated
-from flowengine.sdk.context import LIVE
-from flowengine.sdk.tool_calls import (
+from flowengine.sdk.python.user_code import lasting
+from flowengine.sdk.steps.context import LIVE
+from flowengine.sdk.texts.visible_text import literal_text
+from flowengine.sdk.tools.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,
     Image,
     ToolCall,
     ToolResult,
 )
-from flowengine.sdk.user_code import lasting
-from flowengine.sdk.visible_text import literal_text
 from flowengine.tool_environment.context import AbortSignal, Stop
 from flowengine.tool_environment.tools import Tool, ToolDefinition, overrides
 

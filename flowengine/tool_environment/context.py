@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from flowengine.sdk import Processes, StepContext
-from flowengine.sdk.resources import refuse_in_loop
-from flowengine.sdk.user_code import lasting
+from flowengine.sdk.environments.resources import refuse_in_loop
+from flowengine.sdk.python.user_code import lasting
 
 Stop = Literal["aborted", "timed_out"]
 _Turn = tuple[Future[Any], bool]

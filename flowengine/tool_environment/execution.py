@@ -12,10 +12,10 @@ from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk import StepContext, StepError
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.previews import Shown
-from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall, ToolResult
-from flowengine.sdk.user_code import call as call_plugin
+from flowengine.sdk.python.user_code import call as call_plugin
+from flowengine.sdk.steps.previews import Shown
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall, ToolResult
 from flowengine.tool_environment.approval import DEFERRED, Deciding
 from flowengine.tool_environment.calls import Call, has_begun, is_asked, settle
 from flowengine.tool_environment.observers import data_of

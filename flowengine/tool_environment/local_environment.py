@@ -10,8 +10,8 @@ from typing import Any
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.engine import Engine
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk.previews import Shown
-from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
+from flowengine.sdk.steps.previews import Shown
+from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.approval import AutoApprove, CallbackAuthority
 from flowengine.tool_environment.calls import CallExecutions

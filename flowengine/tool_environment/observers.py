@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from flowengine.sdk import StepError
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.tool_calls import Observer, ObserverResult, ToolCall, ToolResult
-from flowengine.sdk.user_code import bounded
-from flowengine.sdk.user_code import call as call_plugin
+from flowengine.sdk.python.user_code import bounded
+from flowengine.sdk.python.user_code import call as call_plugin
+from flowengine.sdk.tools.tool_calls import Observer, ObserverResult, ToolCall, ToolResult
+from flowengine.sdk.values.plain_values import to_plain
 from flowengine.tool_environment.calls import Call
 from flowengine.tool_environment.errors import RegistrationError
 

@@ -10,8 +10,8 @@ from typing import Any
 from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
 from flowengine.agents.tool_marks import tool
 from flowengine.sdk import StepError, ToolError
-from flowengine.sdk.browser_tools import OfferedTool
-from flowengine.sdk.tool_calls import Image
+from flowengine.sdk.tools.browser_tools import OfferedTool
+from flowengine.sdk.tools.tool_calls import Image
 from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.tools import Tool

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall, ToolResult
-from flowengine.sdk.user_code import bounded
-from flowengine.sdk.user_code import call as call_plugin
-from flowengine.sdk.validation_messages import faults
+from flowengine.sdk.python.user_code import bounded
+from flowengine.sdk.python.user_code import call as call_plugin
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.validation_messages import faults
+from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall, ToolResult
 from flowengine.tool_environment.calls import Call, CallExecutions, digest_of
 from flowengine.tool_environment.errors import CallError, RegistrationError, ToolEnvironmentClosed
 from flowengine.tool_environment.observers import Watchers

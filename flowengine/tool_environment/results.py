@@ -9,10 +9,16 @@ from io import BytesIO
 from typing import Any
 
 from flowengine.sdk import Artifacts, StepError, ToolError
-from flowengine.sdk.exception_text import describe, message_of
-from flowengine.sdk.models import largest_result
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.tool_calls import (
+from flowengine.sdk.environments.models import largest_result
+from flowengine.sdk.python.user_code import CodeOutcome
+from flowengine.sdk.texts.exception_text import describe, message_of
+from flowengine.sdk.texts.visible_text import (
+    cut_text,
+    ends_in_bytes,
+    ends_in_characters,
+    without_middle,
+)
+from flowengine.sdk.tools.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,
     Image,
@@ -22,8 +28,7 @@ from flowengine.sdk.tool_calls import (
     ToolResult,
     media_type,
 )
-from flowengine.sdk.user_code import CodeOutcome
-from flowengine.sdk.visible_text import cut_text, ends_in_bytes, ends_in_characters, without_middle
+from flowengine.sdk.values.plain_values import to_plain
 from flowengine.tool_environment.calls import Call
 
 LARGEST = 100_000

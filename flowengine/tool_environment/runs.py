@@ -11,16 +11,16 @@ from typing import Any
 from flowengine.execution_environment import EnvironmentManager, Handle
 from flowengine.execution_environment import manager as of_process
 from flowengine.sdk import StepContext, StepError
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.tool_calls import Ran, ToolResult
-from flowengine.sdk.user_code import (
+from flowengine.sdk.python.user_code import (
     CodeOutcome,
     contained,
     is_coroutine_function,
     uncut,
     within,
 )
-from flowengine.sdk.user_code import call as call_plugin
+from flowengine.sdk.python.user_code import call as call_plugin
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.tools.tool_calls import Ran, ToolResult
 from flowengine.tool_environment.calls import Call, settle
 from flowengine.tool_environment.context import Aborted, ToolContext, Turns
 from flowengine.tool_environment.observers import Watchers

@@ -20,19 +20,19 @@ from flowengine.agents.tool_marks import Approval, ToolOptions, tool, tool_optio
 from flowengine.errors import InputError, UsageError
 from flowengine.runner.chain import Runner
 from flowengine.sdk import Effect, ToolError
-from flowengine.sdk.argument_checks import seconds_of
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.models import largest_result
-from flowengine.sdk.python_functions.conversions import conversion
-from flowengine.sdk.python_functions.docstrings import parse
-from flowengine.sdk.python_functions.live_signature import (
+from flowengine.sdk.environments.models import largest_result
+from flowengine.sdk.python.argument_checks import seconds_of
+from flowengine.sdk.python.conversions import conversion
+from flowengine.sdk.python.docstrings import parse
+from flowengine.sdk.python.live_signature import (
     given_parameters,
     name_of,
     read_function,
     resolved_hints,
 )
-from flowengine.sdk.validation import Validator, as_plain, shared
-from flowengine.sdk.validation_messages import faults
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.texts.validation_messages import faults
+from flowengine.sdk.values.validation import Validator, as_plain, shared
 from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
 

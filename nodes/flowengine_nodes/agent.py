@@ -26,10 +26,10 @@ from flowengine.agents.tool_answers import envelope, with_kept
 from flowengine.agents.turn_taking import reply_ahead, take_turn, turn_of
 from flowengine.agents.turns import AgentTurn
 from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepKind, Synonym
-from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
-from flowengine.sdk.rehearsals import Rehearsal
-from flowengine.sdk.step_kind import AsText, BuiltFlow, KindPlace
-from flowengine.sdk.user_code import in_time
+from flowengine.sdk.python.user_code import in_time
+from flowengine.sdk.steps.generated_flows import Declarations, GeneratedFlow
+from flowengine.sdk.steps.rehearsals import Rehearsal
+from flowengine.sdk.steps.step_kind import AsText, BuiltFlow, KindPlace
 from flowengine_nodes.python import Python, context_variables, look_at
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.sdk import NeedsApproval, Plain, StepContext, Tool, ToolError, browser_tools
-from flowengine.sdk.browser_tools import BROWSER
+from flowengine.sdk import NeedsApproval, Plain, StepContext, Tool, ToolError
+from flowengine.sdk.tools import browser_tools
+from flowengine.sdk.tools.browser_tools import BROWSER
 from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 
 

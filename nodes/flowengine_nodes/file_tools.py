@@ -10,9 +10,9 @@ from io import StringIO
 from typing import Any, NamedTuple, Protocol
 
 from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
-from flowengine.sdk.confined_files import Below
-from flowengine.sdk.previews import PreviewContext
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.files.confined_files import Below
+from flowengine.sdk.steps.previews import PreviewContext
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_documents.encodings import codec_of
 from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 

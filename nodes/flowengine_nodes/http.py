@@ -26,7 +26,7 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.processes import scratch_folder
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.web.connections import Network, PlaceRefused, Rules
 from flowengine.sdk.web.responses import (
     BadAnswer,

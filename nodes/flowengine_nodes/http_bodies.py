@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from flowengine.sdk import HttpError, Plain, ValidationError
-from flowengine.sdk.received import received_json, received_text
+from flowengine.sdk.texts.received import received_json, received_text
 from flowengine_documents.encodings import charset_of, codec_of, declared_in, declared_text
 
 # Bodies of responses: detection of text and JSON, decoding, and parsing.

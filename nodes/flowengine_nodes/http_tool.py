@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, Tool
-from flowengine.sdk.untrusted import marked
+from flowengine.sdk.texts.untrusted import marked
 from flowengine_nodes.code_tools import TEXT, WHOLE, record
 from flowengine_nodes.http_bodies import (
     KEY_HEADER,

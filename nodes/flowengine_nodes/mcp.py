@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, StepKind, ToolError
-from flowengine.sdk.progress import progress_text
+from flowengine.sdk.steps.progress import progress_text
 from flowengine_nodes.file_tools import TAB, lines_of, without_end
 
 _TEXT: dict[str, Plain] = {"type": "string"}

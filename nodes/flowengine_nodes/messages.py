@@ -21,7 +21,7 @@ from flowengine.sdk import (
     ValidationError,
     printable,
 )
-from flowengine.sdk.visible_text import printable_lines
+from flowengine.sdk.texts.visible_text import printable_lines
 from flowengine_nodes.code_tools import TEXT, record
 from flowengine_nodes.http import Http
 

@@ -22,20 +22,20 @@ from flowengine.sdk import (
     import_module_of,
     module_source,
 )
-from flowengine.sdk.context import LIVE
-from flowengine.sdk.declared_forms import unkept_class, writing
-from flowengine.sdk.python_functions.conversions import conversion
-from flowengine.sdk.python_functions.live_signature import innermost
-from flowengine.sdk.python_functions.plain_hints import (
+from flowengine.sdk.python.conversions import conversion
+from flowengine.sdk.python.live_signature import innermost
+from flowengine.sdk.python.plain_hints import (
     INJECTED,
     NotObvious,
     is_field,
     known_hints,
     obvious_conversions,
 )
-from flowengine.sdk.python_functions.signature import signature_of
-from flowengine.sdk.read_only import plain
-from flowengine.sdk.user_code import UsersCode
+from flowengine.sdk.python.signature import signature_of
+from flowengine.sdk.python.user_code import UsersCode
+from flowengine.sdk.steps.context import LIVE
+from flowengine.sdk.values.declared_forms import unkept_class, writing
+from flowengine.sdk.values.read_only import plain
 
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
 """Code flags of functions with `*args` and `**kwargs`."""

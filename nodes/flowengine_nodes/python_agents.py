@@ -8,11 +8,11 @@ from typing import ClassVar
 from flowengine.agents.declared import generate
 from flowengine.agents.live_functions import function_of
 from flowengine.sdk import CallSignature, Plain, StepContext, import_function
-from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
-from flowengine.sdk.previews import PreviewContext
-from flowengine.sdk.python_functions.plain_hints import INJECTED
-from flowengine.sdk.step_kind import KindPlace
-from flowengine.sdk.user_code import call_preview
+from flowengine.sdk.python.plain_hints import INJECTED
+from flowengine.sdk.python.user_code import call_preview
+from flowengine.sdk.steps.generated_flows import Declarations, GeneratedFlow
+from flowengine.sdk.steps.previews import PreviewContext
+from flowengine.sdk.steps.step_kind import KindPlace
 from flowengine_nodes.agent import Agent
 from flowengine_nodes.python import Python, look_at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.sdk import Effect, Plain, StepContext, Tool, ToolError, ValidationError
-from flowengine.sdk.network_hints import network_hint
+from flowengine.sdk.environments.network_hints import network_hint
 from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 
 SHELL = "shell"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from flowengine.sdk import CallSignature, Plain, StepContext, StepError, StepKind, Tool
-from flowengine.sdk.previews import PreviewContext
-from flowengine.sdk.step_kind import Effect, KindPlace
-from flowengine.sdk.untrusted import marked, quotes
+from flowengine.sdk.steps.previews import PreviewContext
+from flowengine.sdk.steps.step_kind import Effect, KindPlace
+from flowengine.sdk.texts.untrusted import marked, quotes
 from flowengine_nodes import (
     browser_tools,
     code_tools,

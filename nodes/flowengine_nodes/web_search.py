@@ -22,7 +22,7 @@ from flowengine.sdk import (
     Synonym,
     ToolError,
 )
-from flowengine.sdk.resources import background
+from flowengine.sdk.environments.resources import background
 from flowengine_nodes.code_tools import TEXT, listed, record
 from flowengine_nodes.mcp import search_text
 

@@ -15,7 +15,7 @@ from flowengine.sdk import (
     Synonym,
     ValidationError,
 )
-from flowengine.sdk.signatures import signature, signing_key
+from flowengine.sdk.web.signatures import signature, signing_key
 from flowengine_nodes.code_tools import TEXT, record
 from flowengine_nodes.messages import arguments, deliver
 

@@ -12,7 +12,7 @@ from typing import Any
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
 
 NAME = "scripted/test"
 TOOLS = '''

@@ -20,7 +20,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.flow.compile import compile_file
 from flowengine.flow.models.agent import Agent as Declaration
-from flowengine.sdk.python_functions.live_types import schema_of
+from flowengine.sdk.python.live_types import schema_of
 from tests.agents import door_tools as tools
 from tests.agents.flows import call
 

@@ -11,7 +11,7 @@ import pytest
 
 from flowengine import Agent, Engine, ReasoningPart, Runner, TextPart
 from flowengine.errors import FlowFileError
-from flowengine.sdk import user_code
+from flowengine.sdk.python import user_code
 from flowengine.testing import scripted
 from tests.agents.crashes import gone_on
 from tests.agents.flows import BEGIN, NAME, Case, flow, told

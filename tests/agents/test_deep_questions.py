@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flowengine.agents.models.port import ModelRequest
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
 from tests.agents.flows import HEAD, Case, call, flow
 
 AGENTS = """

@@ -21,7 +21,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.tool_environment import tool
 from tests.execution_environment.toy import Toy
 from tests.nodes.search_service import serving

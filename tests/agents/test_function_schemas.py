@@ -18,8 +18,8 @@ from pydantic import BaseModel, Field, computed_field
 
 from flowengine import function_to_json
 from flowengine.errors import UsageError
-from flowengine.sdk.resources import Resource
-from flowengine.sdk.validation import shared
+from flowengine.sdk.environments.resources import Resource
+from flowengine.sdk.values.validation import shared
 from tests.agents import functions
 from tests.rows import each_row
 

@@ -14,7 +14,7 @@ from flowengine import Agent, MetaChain, load
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.tool_environment import tool
 from tests.agents.flows import NAME, Case, call, flow, without_marks
 from tests.rows import each_row

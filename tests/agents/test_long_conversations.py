@@ -17,7 +17,7 @@ from flowengine.agents.models.conversations import KnownConversations, RequestMe
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Message, ModelFacts, ModelRequest, message_tokens
 from flowengine.agents.models.registry import register, unregister
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import NAME, Case, call, flow, told
 from tests.sliced_examples import sliced

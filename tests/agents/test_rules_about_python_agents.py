@@ -11,7 +11,7 @@ import pytest
 from flowengine import Agent, Engine, MetaChain, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.sdk.tool_calls import ToolCall
+from flowengine.sdk.tools.tool_calls import ToolCall
 from flowengine.tool_environment import CallbackAuthority
 
 paid: list[int] = []

@@ -10,7 +10,7 @@ import pytest
 from flowengine import Agent, Engine, MetaChain, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
 from flowengine_envs.sandboxes.processes import has
 
 ASK = [{"role": "user", "content": "Do it."}]

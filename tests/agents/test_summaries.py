@@ -16,7 +16,7 @@ from flowengine.engines.stream_parts import ModelReplied
 from flowengine.flow.compile import compile_text
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.sdk import Plain
-from flowengine.sdk.untrusted import marked
+from flowengine.sdk.texts.untrusted import marked
 from tests.agents.flows import HEAD, Case, call, flow
 from tests.command_line import flowengine
 from tests.rows import each_row

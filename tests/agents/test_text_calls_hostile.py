@@ -16,7 +16,7 @@ from flowengine.agents.text_calls.marked_form import Ended, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, MAX_FAULTS, read_reply
 from flowengine.agents.text_calls.requests import example_of
 from flowengine.agents.text_calls.unread import unread_call
-from flowengine.sdk.validation import Validator
+from flowengine.sdk.values.validation import Validator
 from tests.agents.add import ADD
 from tests.sliced_examples import sliced
 

@@ -15,7 +15,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
 from flowengine.sdk import Refused
-from flowengine.sdk.confined_files import Below, own_names
+from flowengine.sdk.files.confined_files import Below, own_names
 from flowengine_envs.sandboxes.mounts import check
 
 STORE = ".flowengine/flowengine.db"

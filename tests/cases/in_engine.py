@@ -19,7 +19,7 @@ from flowengine.flow.models.cases import Answer, Case
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.sdk.python_modules import import_function
+from flowengine.sdk.python.imported_modules import import_function
 from flowengine.settings import Settings
 from flowengine.testing.player import _error_of
 from flowengine.testing.scripts import CaseFailed

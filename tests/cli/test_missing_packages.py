@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.sdk.extras import install_command
+from flowengine.sdk.python.extras import install_command
 from tests.cli.conftest import CommandLine
 
 AGENT = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
-from flowengine.sdk.tool_calls import ApprovalResponse, ToolCall
+from flowengine.sdk.tools.tool_calls import ApprovalResponse, ToolCall
 from flowengine.tool_environment import CallbackAuthority
 
 FLOW = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.sdk import user_code
+from flowengine.sdk.python import user_code
 
 TOOLS = """
 from pathlib import Path

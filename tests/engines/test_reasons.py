@@ -11,7 +11,7 @@ from flowengine import Engine
 from flowengine.engines.attempts.failures import failure_of
 from flowengine.kernel.errors import may_retry
 from flowengine.sdk import Timeout, ToolError, ValidationError
-from flowengine.sdk.exception_text import describe
+from flowengine.sdk.texts.exception_text import describe
 from tests.agents.flows import HEAD, Case, call, flow
 
 RAISED = """

@@ -18,7 +18,7 @@ from flowengine.engines.attempts import serialization
 from flowengine.engines.attempts.serialization import copy, keep
 from flowengine.journal.encoding import pack
 from flowengine.sdk import ValidationError
-from flowengine.sdk.plain_values import to_plain
+from flowengine.sdk.values.plain_values import to_plain
 from tests.rows import each_row
 from tests.sliced_examples import sliced
 

@@ -16,7 +16,7 @@ from flowengine.engines.attempts.lines_at_work import LONGEST, MOST_BYTES, MOST_
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event
-from flowengine.sdk.step_log import StepLog
+from flowengine.sdk.steps.step_log import StepLog
 
 MODULE = """\
 from pathlib import Path

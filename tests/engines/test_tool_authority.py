@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.sdk.tool_calls import ToolCall
+from flowengine.sdk.tools.tool_calls import ToolCall
 from flowengine.tool_environment import CallbackAuthority
 
 FLOW = """

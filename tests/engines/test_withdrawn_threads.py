@@ -11,7 +11,7 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import Update
 from flowengine.engines.running import work
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
 from tests.engines import world
 
 MODULE = '''

@@ -20,9 +20,9 @@ from flowengine.sdk.environments import (
     Spec,
     background,
 )
-from flowengine.sdk.models import ResourceLimits
+from flowengine.sdk.environments.models import ResourceLimits
+from flowengine.sdk.environments.sandboxes import with_sandboxes
 from flowengine.sdk.processes import marked
-from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine_envs.kinds.workspace import InWorkspace
 from flowengine_envs.sandboxes.docker.daemon import connect
 

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.environments import Provider, Sandbox, background
-from flowengine.sdk.models import EnvironmentPolicy
+from flowengine.sdk.environments.models import EnvironmentPolicy
 from flowengine.sdk.web.urls import not_public
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider

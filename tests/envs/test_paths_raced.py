@@ -13,19 +13,12 @@ from typing import Any
 
 import pytest
 
-from flowengine.sdk import (
-    EnvironmentFailure,
-    LimitExceeded,
-    NotAFile,
-    PathEscape,
-    StepError,
-    confined_files,
-    trees,
-)
-from flowengine.sdk.confined_files import Below
+from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape, StepError
 from flowengine.sdk.environments import Sandbox
-from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, NotRegular, open_file, walked
-from flowengine.sdk.read_folders import UnreadableFolder, read_folder
+from flowengine.sdk.files import confined_files, trees
+from flowengine.sdk.files.confined_files import Below
+from flowengine.sdk.files.path_walk import DirectoryEntry, LeadsOut, NotRegular, open_file, walked
+from flowengine.sdk.files.read_folders import UnreadableFolder, read_folder
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.workspaces import files
 from flowengine_envs.workspaces.files import PathRefused, Workspace

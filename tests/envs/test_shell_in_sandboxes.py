@@ -27,7 +27,7 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.environments import Sandbox, background
-from flowengine.sdk.models import Secret
+from flowengine.sdk.environments.models import Secret
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.kinds.shell.result import ShellResult
 from flowengine_envs.kinds.shell.session import Shell

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import Sandbox
-from flowengine.sdk.models import Secret
+from flowengine.sdk.environments.models import Secret
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.kinds.shell.session import Shell

@@ -10,7 +10,7 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
 from tests.examples.conftest import EXAMPLES, Shell
 
 HERE = EXAMPLES / "memory"

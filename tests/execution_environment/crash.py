@@ -47,7 +47,7 @@ class Boxes(Provider[Box]):
         self.reaped: list[Leftover] = []
 
     def config_model(self) -> Any:
-        from flowengine.sdk.models import Config
+        from flowengine.sdk.environments.models import Config
 
         class BoxConfig(Config):
             folder: str

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from flowengine.execution_environment.clock import SystemTimerClock, within
-from flowengine.sdk.user_code import bounded
+from flowengine.sdk.python.user_code import bounded
 
 
 @pytest.mark.parametrize("limited", [partial(within, SystemTimerClock(), 9), partial(bounded, 9)])

@@ -24,7 +24,7 @@ from flowengine.execution_environment import (
 from flowengine.execution_environment.registry import screens
 from flowengine.sdk import EnvironmentLost
 from flowengine.sdk.environments import Screen, background
-from flowengine.sdk.private_sockets import listening
+from flowengine.sdk.files.private_sockets import listening
 from tests.execution_environment.painted import PNG, SPEC, Painted, holding
 from tests.execution_environment.toy import Toy
 

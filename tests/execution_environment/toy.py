@@ -85,7 +85,7 @@ class Toy(Provider[Any]):
         self.open = self.close = self.look = None
 
     def config_model(self) -> Any:
-        from flowengine.sdk.models import Config, Secret
+        from flowengine.sdk.environments.models import Config, Secret
 
         class ToyConfig(Config):
             image: str = "plain"
@@ -96,7 +96,7 @@ class Toy(Provider[Any]):
         return ToyConfig
 
     def policy_model(self) -> Any:
-        from flowengine.sdk.models import EnvironmentPolicy
+        from flowengine.sdk.environments.models import EnvironmentPolicy
 
         class ToyPolicy(EnvironmentPolicy):
             allow: list[str] | None = None

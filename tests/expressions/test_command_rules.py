@@ -16,7 +16,7 @@ from flowengine import Engine
 from flowengine.flow.expressions.functions import only_runs
 from flowengine.flow.expressions.paths import NoValue
 from flowengine.sdk import Refused
-from flowengine.sdk.command_rules import check, split
+from flowengine.sdk.tools.command_rules import check, split
 from tests.rows import each_row
 
 ALLOW = ["ls", "git log"]

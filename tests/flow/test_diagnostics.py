@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Position, render, summary
 from flowengine.flow.source.yaml_source import read_text
-from flowengine.sdk.near_words import did_you_mean, nearest
+from flowengine.sdk.texts.near_words import did_you_mean, nearest
 
 
 def test_a_report_looks_as_the_reference_shows_it() -> None:

@@ -14,7 +14,7 @@ from flowengine.flow.compile import compile_text
 from flowengine.flow.models import cases, flow, modifiers, step
 from flowengine.flow.models.kinds import kind_names
 from flowengine.flow.source.synonyms import _OF, NAMES
-from flowengine.sdk.near_words import nearest
+from flowengine.sdk.texts.near_words import nearest
 from tests.rows import each_row
 
 WORDS = [(where, word) for where, words in _OF.items() for word in words]

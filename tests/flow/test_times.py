@@ -20,9 +20,9 @@ from flowengine.flow.expressions.paths import NoValue
 from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import TooLong, format_time, parse_duration, parse_time
-from flowengine.sdk.models import Duration
-from flowengine.sdk.python_functions.live_types import schema_of
-from flowengine.sdk.validation import validate
+from flowengine.sdk.environments.models import Duration
+from flowengine.sdk.python.live_types import schema_of
+from flowengine.sdk.values.validation import validate
 from flowengine.tool_environment.tools import define
 from tests.command_line import flowengine
 from tests.rows import each_row

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flowengine.errors import NotFound, StoreError
 from flowengine.journal.records import Append, ExecutionHead, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.files.file_names import clean_name
 from tests.rows import each_row
 
 

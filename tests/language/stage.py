@@ -33,8 +33,8 @@ from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
-from flowengine.sdk import user_code
-from flowengine.sdk.python_modules import import_function
+from flowengine.sdk.python import user_code
+from flowengine.sdk.python.imported_modules import import_function
 from tests.flow.verdicts import compiled_if_accepted
 from tests.replacing import homes
 from tests.simulation.explorer import choosers

@@ -6,12 +6,12 @@ import json
 import time
 from typing import Any
 
-from flowengine.sdk.argument_schemas import (
+from flowengine.sdk.values.argument_schemas import (
     described_arguments,
     required_arguments,
     without_arguments,
 )
-from flowengine.sdk.validation import shared
+from flowengine.sdk.values.validation import shared
 from tests.rows import each_row
 
 CITY = {"properties": {"city": {}, "key": {}}, "required": ["city", "key"]}

@@ -14,7 +14,7 @@ import pytest
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import import_function
-from flowengine.sdk.python_modules import parse
+from flowengine.sdk.python.imported_modules import parse
 
 from .conftest import Bench
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from flowengine.sdk import SignatureError
-from flowengine.sdk.python_functions.docstrings import parse
-from flowengine.sdk.python_functions.live_signature import Signature
-from flowengine.sdk.python_functions.signature import derive
+from flowengine.sdk.python.docstrings import parse
+from flowengine.sdk.python.live_signature import Signature
+from flowengine.sdk.python.signature import derive
 from tests.rows import each_row
 
 Write = Callable[..., str]
@@ -386,7 +386,7 @@ def test_installed_modules_are_found_without_importing_them_or_their_parents() -
     import subprocess
 
     program = (
-        "import sys; from flowengine.sdk.python_functions.signature import derive;"
+        "import sys; from flowengine.sdk.python.signature import derive;"
         "print(derive('wsgiref.util:guess_scheme', '/nowhere').paths, 'wsgiref' in sys.modules)"
     )
 

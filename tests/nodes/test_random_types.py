@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from flowengine.engines.attempts.serialization import keep
-from flowengine.sdk.declared_forms import writing
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.python_functions.conversions import conversion_to
-from flowengine.sdk.python_functions.live_types import LiveTypes
-from flowengine.sdk.python_functions.typed_values import TypedValues
-from flowengine.sdk.validation import Validator
+from flowengine.sdk.python.conversions import conversion_to
+from flowengine.sdk.python.live_types import LiveTypes
+from flowengine.sdk.python.typed_values import TypedValues
+from flowengine.sdk.texts.json_values import plain
+from flowengine.sdk.values.declared_forms import writing
+from flowengine.sdk.values.plain_values import to_plain
+from flowengine.sdk.values.validation import Validator
 
 
 class Color(enum.Enum):

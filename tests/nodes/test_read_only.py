@@ -11,7 +11,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from flowengine.sdk.read_only import Joined, ReadOnlyDict, read_only, unwrapped
+from flowengine.sdk.values.read_only import Joined, ReadOnlyDict, read_only, unwrapped
 from tests.rows import each_row
 
 DATA = {"list": [{"a": [1, 2]}, [3]], "map": {"b": {"c": 4}}, "text": "x"}

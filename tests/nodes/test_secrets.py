@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from flowengine import masking
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import SecretMissing, ValidationError
-from flowengine.sdk.step_log import StepLog
+from flowengine.sdk.steps.step_log import StepLog
 from flowengine.secrets import Secrets, has_secret, resolve
 from tests.replacing import patches_everywhere
 from tests.sliced_examples import sliced

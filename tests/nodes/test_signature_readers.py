@@ -18,11 +18,11 @@ import pytest
 
 from flowengine.agents.text_calls.requests import example_of
 from flowengine.errors import UsageError
-from flowengine.sdk.python_functions.live_signature import read_function
-from flowengine.sdk.python_functions.signature import derive
-from flowengine.sdk.python_modules import import_function
-from flowengine.sdk.step_kind import SignatureError
-from flowengine.sdk.validation import shared
+from flowengine.sdk.python.imported_modules import import_function
+from flowengine.sdk.python.live_signature import read_function
+from flowengine.sdk.python.signature import derive
+from flowengine.sdk.steps.step_kind import SignatureError
+from flowengine.sdk.values.validation import shared
 
 LIMITS = """
 from enum import Enum

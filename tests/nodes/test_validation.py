@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.errors import InputError
-from flowengine.sdk.validation import SchemaError, Validator, validate
+from flowengine.sdk.values.validation import SchemaError, Validator, validate
 from tests.rows import each_row
 from tests.sliced_examples import sliced
 

@@ -13,7 +13,7 @@ from flowengine.agents.models.port import Listener, ModelReply, ModelRequest, Re
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.page.looks import beginning
-from flowengine.sdk.visible_text import DISGUISING
+from flowengine.sdk.texts.visible_text import DISGUISING
 from tests.agents.flows import NAME, TOOLS, call, flow
 from tests.server.served import Served
 from tests.server.test_arriving_replies import Driving

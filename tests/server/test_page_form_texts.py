@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flowengine.page.forms import changes_in, inputs_of
 from flowengine.page.sent_forms import as_sent, restored, shown_text
-from flowengine.sdk.visible_text import DISGUISING
+from flowengine.sdk.texts.visible_text import DISGUISING
 
 LINES = st.lists(
     st.tuples(

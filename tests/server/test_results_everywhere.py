@@ -18,7 +18,7 @@ from flowengine import Agent, Runner
 from flowengine.agents.models import using
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.sdk.untrusted import RULES, brief, marked
+from flowengine.sdk.texts.untrusted import RULES, brief, marked
 from tests.agents.flows import NAME, call, flow
 from tests.server.api import LOCAL, Api
 from tests.server.mcp import drive
@@ -31,7 +31,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from uuid import UUID
-from flowengine.sdk.untrusted import marked
+from flowengine.sdk.texts.untrusted import marked
 from pydantic import BaseModel
 
 class Color(Enum):

@@ -15,7 +15,7 @@ from flowengine import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.tool_environment import (
     LocalEnvironment,
     execute_command,

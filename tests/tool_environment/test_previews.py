@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.sdk.tool_calls import ApprovalResponse
+from flowengine.sdk.tools.tool_calls import ApprovalResponse
 from flowengine.tool_environment import RegistrationError, Tool, tool
 from flowengine.tool_environment.tools import define
 from tests.tool_environment.world import Asked, Seen, call, made, until

@@ -14,7 +14,7 @@ import pytest
 from flowengine import Agent, Engine, Runner
 from flowengine.errors import StoreError
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.sdk import user_code
+from flowengine.sdk.python import user_code
 from flowengine.server.running import Serving, serve
 from flowengine.testing import scripted
 from flowengine.util.blocking import run_on_new_loop

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.visible_text import one_line
 from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import PlannedAction, read_uploads
 from flowengine_envs.browser.elements import find, usable

@@ -22,8 +22,8 @@ from urllib.parse import quote, quote_plus, urlsplit
 from weakref import WeakKeyDictionary
 
 from flowengine.sdk import StepError
-from flowengine.sdk.confined_files import Below
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.files.confined_files import Below
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.web.connections import Rules
 from flowengine.sdk.web.urls import BadHost, spelled
 from flowengine_envs.browser import library

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.browser import installation, library
 from flowengine_envs.browser.long_messages import Shortened
 from flowengine_envs.kinds.supervised import start_program

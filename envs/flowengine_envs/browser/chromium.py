@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Request, Sandbox, Tracer
 from flowengine.sdk.processes import make_scratch, remove_scratch
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.visible_text import one_line
 from flowengine_envs.browser import installation, library
 from flowengine_envs.browser.browser_server import BrowserServer, start_server
 from flowengine_envs.browser.markdown import Converter

@@ -9,7 +9,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flowengine.sdk.models import Config, Duration, EnvironmentPolicy, NetworkPlace, Size
+from flowengine.sdk.environments.models import (
+    Config,
+    Duration,
+    EnvironmentPolicy,
+    NetworkPlace,
+    Size,
+)
 from flowengine_envs.browser import installation
 from flowengine_envs.kinds.configurations import OwnPrograms
 

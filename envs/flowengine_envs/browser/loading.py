@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.visible_text import one_line
 from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import ApprovalGuard, FileUpload
 from flowengine_envs.browser.requests import ActionFailed, reason_of, shown_url

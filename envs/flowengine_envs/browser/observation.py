@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urldefrag
 
-from flowengine.sdk.untrusted import marked
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.untrusted import marked
+from flowengine.sdk.texts.visible_text import one_line
 from flowengine_envs.browser.outline import Outline, OutlineLine
 
 # The state of a browser after an action.

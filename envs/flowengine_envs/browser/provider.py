@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Provider, Request, Screen, Spec
-from flowengine.sdk.extras import install_command
+from flowengine.sdk.python.extras import install_command
 from flowengine_envs.browser import installation
 from flowengine_envs.browser.configuration import BrowserConfig, BrowserPolicy
 from flowengine_envs.browser.resource import Browser

@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from flowengine.sdk import PathEscape, StepError
-from flowengine.sdk.confined_files import Below
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.files.confined_files import Below
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_documents.terminal_text import clean
 from flowengine_envs.browser import library
 from flowengine_envs.browser.observation import Downloaded

@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import quote
 
 from flowengine.sdk import EnvironmentUnavailable, ValidationError
-from flowengine.sdk.browser_tools import ToolPicture
 from flowengine.sdk.environments import Request, Sandbox, awaitable, background, blocking
-from flowengine.sdk.models import ResourceLimits
-from flowengine.sdk.untrusted import marked
+from flowengine.sdk.environments.models import ResourceLimits
+from flowengine.sdk.texts.untrusted import marked
+from flowengine.sdk.tools.browser_tools import ToolPicture
 from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import ApprovalGuard
 from flowengine_envs.browser.markdown import Converter, Markdown

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from flowengine.agents.models.registry import describe_document
 from flowengine.sdk import Plain, StepError, ValidationError
 from flowengine.sdk.environments import background
-from flowengine.sdk.models import ResourceLimits
-from flowengine.sdk.untrusted import marked_failure
+from flowengine.sdk.environments.models import ResourceLimits
+from flowengine.sdk.texts.untrusted import marked_failure
 from flowengine_documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_documents.pages import LINES, NoSuchPage, Pages
 from flowengine_envs.compat.python_envs import Unmanaged, sandbox_of, with_env

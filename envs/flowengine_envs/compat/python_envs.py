@@ -32,7 +32,8 @@ from flowengine.sdk.environments import (
     background,
     blocking,
 )
-from flowengine.sdk.models import Config, Duration, ResourceLimits
+from flowengine.sdk.environments.models import Config, Duration, ResourceLimits
+from flowengine.sdk.environments.sandboxes import with_sandboxes
 from flowengine.sdk.processes import (
     close_at_exit,
     forget,
@@ -40,7 +41,6 @@ from flowengine.sdk.processes import (
     remove_scratch,
     this_process,
 )
-from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine_envs.kinds.bash import SHELL
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.sandboxes.docker.sandbox import Docker

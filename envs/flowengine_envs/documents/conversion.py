@@ -24,7 +24,7 @@ import flowengine
 import flowengine_documents
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_documents import document as documents
 from flowengine_documents.converters import modules
 from flowengine_documents.document import MIB, ConversionLimits, Document, LimitReached

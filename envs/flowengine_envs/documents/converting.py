@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from flowengine.sdk.visible_text import visible
+from flowengine.sdk.texts.visible_text import visible
 from flowengine_documents import converters
 
 convert = partial(converters.convert, visible=visible)

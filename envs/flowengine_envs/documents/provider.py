@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Request, Spec
-from flowengine.sdk.extras import install_command
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.python.extras import install_command
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.web.connections import Rules
 from flowengine_envs.documents import conversion as libraries
 from flowengine_envs.documents.conversion import MEMORY, folders

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from flowengine.sdk.untrusted import marked
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.untrusted import marked
+from flowengine.sdk.texts.visible_text import one_line
 from flowengine.sdk.web.urls import Url, read_url, scheme_of
 from flowengine_documents.document import Document
 from flowengine_documents.formats import SUFFIXES

@@ -19,7 +19,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from flowengine.sdk.exception_text import describe
+from flowengine.sdk.texts.exception_text import describe
 from flowengine_documents.converters import Converter
 from flowengine_documents.document import (
     ConversionLimits,

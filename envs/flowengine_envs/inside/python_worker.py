@@ -29,7 +29,7 @@ import types
 from contextlib import suppress
 from typing import Any, Optional
 
-from flowengine.sdk.exception_text import message_of
+from flowengine.sdk.texts.exception_text import message_of
 from flowengine_envs.link import parts, plain
 
 _HIGH = 200

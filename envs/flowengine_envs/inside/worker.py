@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Optional
 
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.inside import system
 from flowengine_envs.inside.commands import STREAMS, Capture, OutputLimits, Say
 from flowengine_envs.inside.keepers import Launch
@@ -345,7 +345,7 @@ class _Process:
                 "inside.python_worker",
                 "link.parts",
                 "link.plain",
-                "flowengine.sdk.exception_text",
+                "flowengine.sdk.texts.exception_text",
             )
         )
 

@@ -14,8 +14,8 @@ from flowengine.sdk import (
     Refused,
     StepContext,
 )
-from flowengine.sdk.command_rules import check
 from flowengine.sdk.environments import Capabilities, Request, Sandbox, Spec, awaitable, blocking
+from flowengine.sdk.tools.command_rules import check
 from flowengine_envs.kinds.configurations import BashPolicy
 from flowengine_envs.kinds.results import CommandResult, OnOutput
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from flowengine.sdk.models import Config, EnvironmentPolicy, Secret
+from flowengine.sdk.environments.models import Config, EnvironmentPolicy, Secret
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 

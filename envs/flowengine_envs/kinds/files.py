@@ -21,7 +21,6 @@ from flowengine.sdk import (
     Refused,
     printable,
 )
-from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import (
     Capabilities,
     Provider,
@@ -31,10 +30,11 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
-from flowengine.sdk.models import Config, has_reference
+from flowengine.sdk.environments.models import Config, has_reference
+from flowengine.sdk.files.confined_files import Below
+from flowengine.sdk.files.trees import are_equal, copy_tree, tree
 from flowengine.sdk.processes import remove_tree
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.trees import are_equal, copy_tree, tree
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.sandboxes.mounts import named_folder
 from flowengine_envs.workspaces.obeyed_files import kept_back_from
 

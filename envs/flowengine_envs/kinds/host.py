@@ -28,7 +28,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine.sdk.confined_files import Below
+from flowengine.sdk.files.confined_files import Below
 from flowengine.sdk.processes import scratch_folder
 from flowengine_envs.kinds.workspace import (
     StepFiles,

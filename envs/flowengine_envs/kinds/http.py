@@ -24,7 +24,7 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.web import responses
 from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network, Rules

@@ -33,7 +33,6 @@ from flowengine.sdk import (
     StepError,
     ValidationError,
 )
-from flowengine.sdk.confined_files import is_own_file
 from flowengine.sdk.environments import (
     Capabilities,
     Provider,
@@ -44,8 +43,9 @@ from flowengine.sdk.environments import (
     background,
     blocking,
 )
-from flowengine.sdk.models import Config, has_reference
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.environments.models import Config, has_reference
+from flowengine.sdk.files.confined_files import is_own_file
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.sandboxes.mounts import named_folder
 
 MEMORY = ":memory:"

@@ -30,7 +30,7 @@ from flowengine.sdk.environments import (
     Spec,
     Tracer,
 )
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.kinds.configurations import Programs
 from flowengine_envs.kinds.results import (
     CommandResult,

@@ -24,11 +24,11 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
-from flowengine.sdk.models import ResourceLimits
-from flowengine.sdk.network_hints import network_hint, reachable
+from flowengine.sdk.environments.models import ResourceLimits
+from flowengine.sdk.environments.network_hints import network_hint, reachable
 from flowengine.sdk.processes import scratch_folder
-from flowengine.sdk.received import received_json, received_text
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.received import received_json, received_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerResult, in_file
 from flowengine_envs.link.call_limits import CallLimits
 from flowengine_envs.workspaces.files import LISTED, is_listable

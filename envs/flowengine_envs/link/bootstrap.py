@@ -133,9 +133,9 @@ def supervisor() -> bytes:
         "workspaces.files",
         "workspaces.free_space",
         "flowengine_documents.terminal_text",
-        "flowengine.sdk.exception_text",
-        "flowengine.sdk.path_walk",
-        "flowengine.sdk.sizes",
+        "flowengine.sdk.texts.exception_text",
+        "flowengine.sdk.files.path_walk",
+        "flowengine.sdk.texts.sizes",
     )
 
 
@@ -152,8 +152,8 @@ def first_process() -> bytes:
         "link.words",
         "workspaces.files",
         "workspaces.free_space",
-        "flowengine.sdk.path_walk",
-        "flowengine.sdk.sizes",
+        "flowengine.sdk.files.path_walk",
+        "flowengine.sdk.texts.sizes",
     )
 
 

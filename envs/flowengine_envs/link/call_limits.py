@@ -7,8 +7,8 @@ from typing import Any
 
 from flowengine.sdk import LimitExceeded, Plain, ValidationError
 from flowengine.sdk.environments import Sandbox
-from flowengine.sdk.models import ResourceLimits
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.environments.models import ResourceLimits
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.link import plain
 from flowengine_envs.workspaces.free_space import SHORT
 

@@ -25,7 +25,7 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.environments import Program
-from flowengine.sdk.user_code import uncut
+from flowengine.sdk.python.user_code import uncut
 from flowengine_envs.link import bootstrap, frames
 
 COMMAND = ["python3", "-I", "-S", "-c", bootstrap.SCRIPT, "0"]

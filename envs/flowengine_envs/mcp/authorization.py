@@ -1,7 +1,7 @@
 """Tokens for the requests of a session (OAuth 2.1), and the question when there is none.
 
 No step opens a browser. A session without a usable token asks for a login: it raises
-`NeedsApproval`, and the step waits for a user. See `flowengine.sdk.logins` for where tokens are.
+`NeedsApproval`, and the step waits for a user. Tokens are where `sdk.files.logins` says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import httpx2
 
 from flowengine.sdk import NeedsApproval, Plain, StepError
 from flowengine.sdk.environments import LoginPage, Request
-from flowengine.sdk.logins import (
+from flowengine.sdk.files.logins import (
     Login,
     LoginKey,
     Masker,
@@ -27,7 +27,7 @@ from flowengine.sdk.logins import (
     usable,
     write_login,
 )
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 from flowengine_envs.mcp import library, oauth
 from flowengine_envs.mcp.messages import UNAUTHORIZED, brief, broken_answer
 from flowengine_envs.mcp.oauth_requests import OAuthRequests, protected_url, scopes_of

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from flowengine.sdk import EnvironmentLost, LimitExceeded, Plain, StepError, Timeout, ToolError
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.connected_client import (
     CLOSING,

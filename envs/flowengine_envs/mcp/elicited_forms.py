@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flowengine.sdk import Plain, ToolError
-from flowengine.sdk.validation import SchemaError, Validator
-from flowengine.sdk.visible_text import printable_lines
+from flowengine.sdk.texts.visible_text import printable_lines
+from flowengine.sdk.values.validation import SchemaError, Validator
 from flowengine.sdk.web.urls import UrlRefused, read_url, scheme_of
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.messages import brief

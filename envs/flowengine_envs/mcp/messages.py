@@ -15,9 +15,9 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from flowengine.sdk import ToolError, printable
-from flowengine.sdk.received import is_unusual, received_json
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.visible_text import printable_lines
+from flowengine.sdk.texts.received import is_unusual, received_json
+from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.texts.visible_text import printable_lines
 from flowengine_envs.mcp import library
 
 LARGEST = 10 * 1024 * 1024

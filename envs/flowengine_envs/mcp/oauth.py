@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from flowengine.sdk import EnvironmentStartFailed, Refused, StepError
 from flowengine.sdk.environments import LoginPage
-from flowengine.sdk.logins import Login
+from flowengine.sdk.files.logins import Login
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.messages import brief
 from flowengine_envs.mcp.oauth_library import Stopped, auth_method, library_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from flowengine.sdk.logins import Login, check_tokens, expires_at
+from flowengine.sdk.files.logins import Login, check_tokens, expires_at
 from flowengine.sdk.web.urls import read_url
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.oauth_requests import is_protected

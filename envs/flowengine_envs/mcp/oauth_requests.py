@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import httpx2
 
 from flowengine.sdk import EnvironmentStartFailed, Refused
-from flowengine.sdk.received import received_json
+from flowengine.sdk.texts.received import received_json
 from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Destination, Network, Rules
 from flowengine.sdk.web.responses import BadAnswer, ResponseHead, TooLarge, failure_reason, unpacked

@@ -18,7 +18,6 @@ from flowengine.sdk import (
     Plain,
     ToolError,
 )
-from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.environments import (
     Axis,
     Capabilities,
@@ -31,9 +30,10 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
-from flowengine.sdk.extras import install_command
-from flowengine.sdk.logins import Login
-from flowengine.sdk.models import has_reference
+from flowengine.sdk.environments.models import has_reference
+from flowengine.sdk.files.logins import Login
+from flowengine.sdk.python.extras import install_command
+from flowengine.sdk.tools.browser_tools import OfferedTool
 from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp import library

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from flowengine.sdk.models import Config, Secret
+from flowengine.sdk.environments.models import Config, Secret
 
 OAUTH = "oauth"
 MACHINE = "client_credentials"

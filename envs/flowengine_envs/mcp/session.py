@@ -10,9 +10,9 @@ from flowengine.sdk import (
     Plain,
     ToolError,
 )
-from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.environments import Request, awaitable, blocking
-from flowengine.sdk.network_hints import network_hint, reachable
+from flowengine.sdk.environments.network_hints import network_hint, reachable
+from flowengine.sdk.tools.browser_tools import OfferedTool
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.client_requests import ClientRequests, Progress, as_data, seldom
 from flowengine_envs.mcp.connected_client import ConnectionSettings

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from flowengine.sdk import Plain, ToolChanged, ToolError, near_words
-from flowengine.sdk.browser_tools import OfferedTool
+from flowengine.sdk import Plain, ToolChanged, ToolError
 from flowengine.sdk.environments import Request
-from flowengine.sdk.python_functions.schema_forms import each_part
+from flowengine.sdk.python.schema_forms import each_part
+from flowengine.sdk.texts import near_words
+from flowengine.sdk.tools.browser_tools import OfferedTool
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.messages import brief
 

@@ -10,7 +10,7 @@ from mimetypes import guess_extension
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.files.file_names import clean_name
 
 _BYTES = 150
 _RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(\..*)?", re.I)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowengine.sdk import EnvironmentUnavailable, Refused, StepError, printable
-from flowengine.sdk.confined_files import (
+from flowengine.sdk.environments import Request, Spec
+from flowengine.sdk.files.confined_files import (
     Below,
     configuration_near,
     holds_store,
@@ -23,7 +24,6 @@ from flowengine.sdk.confined_files import (
     own_folder_above,
     own_names,
 )
-from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.workspaces.obeyed_files import obeyed, searched
 from flowengine_envs.workspaces.own_folder import OWN
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Optional
 
-from flowengine.sdk.path_walk import LeadsOut, NotRegular, kind_of, open_file, walked
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.files.path_walk import LeadsOut, NotRegular, kind_of, open_file, walked
+from flowengine.sdk.texts.sizes import size_text
 
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LISTED = 10_000

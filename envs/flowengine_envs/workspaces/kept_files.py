@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from flowengine.sdk import Plain, StepContext, ValidationError
-from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.files.file_names import clean_name
 
 _KEYS = {"path", "name", "size", "sha256"}
 _DIGEST = re.compile("[0-9a-f]{64}")

@@ -15,8 +15,8 @@ from typing import Any
 from flowengine.agents.models.port import Message
 from flowengine.agents.models.provider_schemas import arguments_form, wire_name
 from flowengine.agents.text_calls.marked_form import ToolOffer, object_in
-from flowengine.sdk.read_only import Joined, plain, unwrapped
-from flowengine.sdk.untrusted import RULES, brief
+from flowengine.sdk.texts.untrusted import RULES, brief
+from flowengine.sdk.values.read_only import Joined, plain, unwrapped
 
 LONGEST_ID = 40
 """Maximum characters of a call id. A longer id is sent only to the provider that created it."""

@@ -17,8 +17,8 @@ from importlib import import_module
 from typing import Any
 
 from flowengine.agents.models.failures import ModelError
-from flowengine.sdk.extras import install_command
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.extras import install_command
+from flowengine.sdk.python.user_code import on_thread
 from flowengine.util.garbage import CollectedLater
 
 _CHAT = "openai.resources.chat.completions.completions"

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
-from flowengine.sdk.read_only import plain
+from flowengine.sdk.values.read_only import plain
 
 MODEL_VARIABLE = "FLOWENGINE_MODEL"
 """Environment variable with the model of agents that name none."""

@@ -57,7 +57,7 @@ from flowengine.agents.models.replies import (
 from flowengine.agents.models.strict_schemas import dialect_of
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
-from flowengine.sdk.resources import background
+from flowengine.sdk.environments.resources import background
 
 _log = logging.getLogger("flowengine.agents")
 

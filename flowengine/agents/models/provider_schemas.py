@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple
 from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.strict_schemas import OPENAI, Dialect, NotStrict, Schema, strict_form
 from flowengine.errors import InputError
-from flowengine.sdk.argument_schemas import described_arguments, required_arguments
-from flowengine.sdk.python_functions.schema_forms import each_part
-from flowengine.sdk.validation import shared
+from flowengine.sdk.python.schema_forms import each_part
+from flowengine.sdk.values.argument_schemas import described_arguments, required_arguments
+from flowengine.sdk.values.validation import shared
 
 _NOT_AT_THE_ROOT = frozenset({"allOf", "anyOf", "oneOf", "$ref", "enum", "const", "not"})
 """Keywords that providers refuse at the root of a schema."""

@@ -40,7 +40,7 @@ from flowengine.agents.text_calls.requests import MUST_CALL, example_of, faults_
 from flowengine.agents.text_calls.streaming import Shown, StreamFilter
 from flowengine.agents.text_calls.unread import unread_call
 from flowengine.sdk import Plain
-from flowengine.sdk.received import whole_text, whole_texts
+from flowengine.sdk.texts.received import whole_text, whole_texts
 
 Finish = Literal["stop", "length", "filtered"]
 """Why a reply ended. Whether it contains calls is not part of this."""

@@ -26,8 +26,8 @@ from flowengine.agents.models.port import (
 from flowengine.agents.models.replies import PartSender, SentCall, SentReply, read_sent
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
-from flowengine.sdk.call_answers import text_of
-from flowengine.sdk.validation_messages import predicate
+from flowengine.sdk.texts.validation_messages import predicate
+from flowengine.sdk.tools.call_answers import text_of
 
 _PIECE = 8
 """Number of characters of a text that arrive together."""

@@ -6,7 +6,7 @@ import re
 from json import dumps
 from typing import Any, Literal, NamedTuple
 
-from flowengine.sdk.python_functions.schema_forms import references
+from flowengine.sdk.python.schema_forms import references
 
 Schema = dict[str, Any]
 _CHOICES = ("allOf", "anyOf", "oneOf", "prefixItems")

@@ -23,8 +23,8 @@ from flowengine.agents.text_calls.marked_form import (
     Untyped,
 )
 from flowengine.errors import InputError
-from flowengine.sdk.near_words import nearest
-from flowengine.sdk.validation import Validator, as_plain, shared
+from flowengine.sdk.texts.near_words import nearest
+from flowengine.sdk.values.validation import Validator, as_plain, shared
 
 MAX_LENGTH = 1_000_000
 """Maximum characters of the arguments of one call."""

@@ -19,8 +19,8 @@ from jsonschema_rs import ValidationError
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import InvalidCall, MarkedForm, ToolOffer
 from flowengine.errors import InputError
-from flowengine.sdk.call_answers import text_of
-from flowengine.sdk.validation import Validator, as_plain, shared
+from flowengine.sdk.tools.call_answers import text_of
+from flowengine.sdk.values.validation import Validator, as_plain, shared
 
 _MOST_TRIED = 200
 """Maximum number of values that are validated in the search for one example."""

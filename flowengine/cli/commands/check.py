@@ -21,9 +21,9 @@ from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, render
 from flowengine.flow.source.yaml_source import read
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.sdk.extras import models_missing
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.python.extras import models_missing
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.visible_text import printable
 from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 

@@ -24,7 +24,7 @@ from flowengine.cli.terminal.output import (
 from flowengine.engines.infos import DeployedInfo, UpgradeInfo
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.export.yaml_text import entry
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 WORDS = {
     "continues": "continues",

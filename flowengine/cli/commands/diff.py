@@ -11,7 +11,7 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint, results
 from flowengine.engines.infos import Difference, Parting, Side, StepPair
 from flowengine.flow.export.yaml_text import inline
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 SAME, DIFFER = 0, 1
 WIDTH = 80

@@ -18,7 +18,7 @@ from flowengine.engines.declared_environments import DeclaredEnvironments
 from flowengine.engines.infos import ScreenInfo
 from flowengine.engines.inspection.open_environments import failures
 from flowengine.errors import UsageError
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 
 @command(

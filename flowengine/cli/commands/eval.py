@@ -20,8 +20,8 @@ from flowengine.errors import NotFound, UsageError
 from flowengine.flow.cases import parsed
 from flowengine.flow.evaluations import EvalPlan, load_evaluation
 from flowengine.flow.models.evaluations import EvalFile
-from flowengine.sdk.untrusted import all_unmarked
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.untrusted import all_unmarked
+from flowengine.sdk.texts.visible_text import printable
 from flowengine.testing.eval_report import Report, report_on, table_of
 from flowengine.testing.evaluation import Evaluation, Trial
 from flowengine.testing.recorded_report import record_report

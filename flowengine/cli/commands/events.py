@@ -16,7 +16,7 @@ from flowengine.cli.terminal.output import (
     out_json_line,
 )
 from flowengine.flow.export.yaml_text import inline
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 from flowengine.telemetry.otlp_json import traces_data
 from flowengine.telemetry.spans import recorded_spans
 

@@ -15,7 +15,7 @@ from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import err, out, out_json, out_table, writing
 from flowengine.cli.views.environments import SHORTEST, KeptFile, chosen, kept_files
 from flowengine.errors import NotFound, StoreError, UsageError
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 
 @command(

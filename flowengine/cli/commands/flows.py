@@ -25,7 +25,7 @@ from flowengine.errors import InputError
 from flowengine.flow.export.definition import definition
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 from flowengine.util.blocking import run_on_new_loop
 
 _HASH_SHOWN = 12

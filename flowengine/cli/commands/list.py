@@ -22,7 +22,7 @@ from flowengine.engines.infos import ExecutionInfo
 from flowengine.engines.results import told_by
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.addresses import flow_name
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.visible_text import one_line
 
 STATUSES = [
     "recorded",

@@ -11,8 +11,8 @@ from flowengine.cli.terminal.output import err, out_json, out_table, when
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.addresses import execution_of
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.logins import LoginKey, all_logins, forget_tokens
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.files.logins import LoginKey, all_logins, forget_tokens
+from flowengine.sdk.texts.visible_text import printable
 from flowengine.settings import current_user
 
 

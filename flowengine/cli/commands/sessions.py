@@ -10,7 +10,7 @@ from flowengine.cli.parsing.declared import Added, arg, command
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, out_table, out_text, when
 from flowengine.runner.stored_sessions import Sessions
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 _NAME = arg("name", "NAME", "name of the session")
 

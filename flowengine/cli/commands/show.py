@@ -36,8 +36,8 @@ from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo
 from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.kernel.notation.addresses import flow_name, place_name
 from flowengine.kernel.notation.times import parse_duration, parse_time
-from flowengine.sdk.untrusted import unmarked
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.untrusted import unmarked
+from flowengine.sdk.texts.visible_text import printable
 
 
 @command(

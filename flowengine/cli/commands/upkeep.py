@@ -11,8 +11,8 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json, out_text
 from flowengine.cli.views.environments import examined
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk.extras import models_missing
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.python.extras import models_missing
+from flowengine.sdk.texts.visible_text import printable
 from flowengine.store_folder import find_store, remote_store
 from flowengine.worker.loop import are_reported
 

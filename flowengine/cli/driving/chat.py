@@ -37,8 +37,8 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_time
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.visible_text import printable
 
 # Replies of models, written to the terminal while they arrive, one after the other.
 

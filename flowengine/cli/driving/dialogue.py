@@ -10,6 +10,7 @@ from functools import partial
 from time import sleep
 from typing import Any
 
+from flowengine.cli.driving.keyboard import AnswerWithdrawn, listening
 from flowengine.cli.driving.progress import ProgressDisplay
 from flowengine.cli.driving.watching import interrupted, watch
 from flowengine.cli.login_page import LoginFailed, log_in_first
@@ -25,8 +26,7 @@ from flowengine.flow.export.yaml_text import inline
 from flowengine.journal.records import ENDED
 from flowengine.journal.store import every_item
 from flowengine.kernel.view import DECIDABLE
-from flowengine.sdk.keyboard import AnswerWithdrawn, listening
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 PATIENCE = 1.0
 """Seconds for which other steps must run before a question interrupts their progress. If they end

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from flowengine.cli.driving.progress import STATUS_WIDTH, ProgressDisplay
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import Colours, is_terminal, rendered, results
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 if TYPE_CHECKING:
     from rich.live import Live

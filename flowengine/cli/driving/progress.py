@@ -33,8 +33,8 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.addresses import flow_name, place_name
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.sdk.progress import progress_text
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.steps.progress import progress_text
+from flowengine.sdk.texts.visible_text import printable
 
 ADDRESS_WIDTH = 14
 WIDEST_ADDRESS = 48

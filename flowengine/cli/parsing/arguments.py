@@ -19,9 +19,9 @@ from flowengine.errors import FlowFileError, InputError, NotFound, UsageError
 from flowengine.flow import building
 from flowengine.flow.source.diagnostics import render
 from flowengine.kernel.notation.times import parse_duration, parse_time
-from flowengine.sdk.json_values import read_json
-from flowengine.sdk.received import received_text
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.json_values import read_json
+from flowengine.sdk.texts.received import received_text
+from flowengine.sdk.texts.sizes import size_text
 
 LARGEST = 64 * 2**20
 """Maximum number of bytes of a file that the command line names."""

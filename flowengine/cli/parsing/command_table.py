@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 from flowengine.cli.parsing.declared import Command
 from flowengine.cli.terminal.output import out_text
 from flowengine.errors import UsageError
-from flowengine.sdk.near_words import nearest
+from flowengine.sdk.texts.near_words import nearest
 
 # The commands and their modules.
 #

@@ -6,10 +6,10 @@ import os
 from typing import TypeVar
 
 from flowengine.errors import FlowEngineError, UsageError
-from flowengine.sdk.argument_checks import in_words
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_modules import FunctionNotFound, import_module_of
+from flowengine.sdk.python.argument_checks import in_words
+from flowengine.sdk.python.imported_modules import FunctionNotFound, import_module_of
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.texts.near_words import did_you_mean
 
 _Wanted = TypeVar("_Wanted")
 

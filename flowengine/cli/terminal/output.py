@@ -17,8 +17,8 @@ from typing import Any, TextIO
 
 from flowengine.errors import FlowEngineError, FlowFileError, UsageError
 from flowengine.kernel.notation.addresses import place_name
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.visible_text import DISGUISING, printable
+from flowengine.sdk.texts.json_values import plain
+from flowengine.sdk.texts.visible_text import DISGUISING, printable
 
 _STDOUT, _STDERR = 1, 2
 

@@ -12,7 +12,7 @@ from flowengine.engines.infos import RequestInfo, WaitInfo
 from flowengine.engines.people.approvals import participle
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.addresses import flow_name
-from flowengine.sdk.visible_text import printable, shortened
+from flowengine.sdk.texts.visible_text import printable, shortened
 
 WIDTH = 11
 LONGEST = 500

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from flowengine.cli.terminal.output import writing
 from flowengine.errors import FlowFileError
-from flowengine.sdk.visible_text import REPLACEMENT, printable_lines
+from flowengine.sdk.texts.visible_text import REPLACEMENT, printable_lines
 from flowengine.testing.evaluation import Trial
 from flowengine.testing.expectations import Problem
 from flowengine.testing.suite import CaseOutcome, SuiteReport

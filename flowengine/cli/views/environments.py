@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import first_line, table, when
 from flowengine.errors import NotFound
-from flowengine.sdk.file_names import clean_name, files_in
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.files.file_names import clean_name, files_in
+from flowengine.sdk.texts.visible_text import printable
 
 # Environments in readable form.
 

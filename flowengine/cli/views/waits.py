@@ -17,7 +17,7 @@ from flowengine.errors import NotFound
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import DECIDABLE, is_tried_again, only_choice
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 NOUNS = {
     "approval": "approval",

@@ -22,11 +22,11 @@ from flowengine.kernel.notation.addresses import idempotency_key
 from flowengine.kernel.notation.traces import attempt_span
 from flowengine.kernel.view import as_said
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine.sdk.context import CommandEnvironment, ExecutionContext, Processes
 from flowengine.sdk.processes import mark_of
-from flowengine.sdk.read_only import ReadOnlyDict
-from flowengine.sdk.step_log import StepLog
-from flowengine.sdk.user_code import CALLS, on_thread
+from flowengine.sdk.python.user_code import CALLS, on_thread
+from flowengine.sdk.steps.context import CommandEnvironment, ExecutionContext, Processes
+from flowengine.sdk.steps.step_log import StepLog
+from flowengine.sdk.values.read_only import ReadOnlyDict
 from flowengine.secrets import Secrets
 
 _Result = TypeVar("_Result")

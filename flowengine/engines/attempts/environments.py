@@ -12,7 +12,7 @@ from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import StepError
-from flowengine.sdk.context import CommandEnvironment, ExecutionContext
+from flowengine.sdk.steps.context import CommandEnvironment, ExecutionContext
 
 _TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
 

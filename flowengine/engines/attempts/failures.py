@@ -15,10 +15,9 @@ from flowengine.kernel.events import ErrorData, Evidence
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.sdk import StepError, ValidationError
-from flowengine.sdk.errors import class_name, raised, type_of
-from flowengine.sdk.exception_text import attribute_of, leaves_of, message_of
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.python_modules import public_name
+from flowengine.sdk.errors import class_name, public_name, raised, type_of
+from flowengine.sdk.texts.exception_text import attribute_of, leaves_of, message_of
+from flowengine.sdk.values.plain_values import to_plain
 
 # Evidence of a failed attempt: where its error was raised, and the end of its output.
 #

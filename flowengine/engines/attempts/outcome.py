@@ -8,8 +8,8 @@ from typing import Any, Literal
 from flowengine.engines.attempts.serialization import StoredValue
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData, Event, Evidence, Log, Opening, Succeeded
-from flowengine.sdk.context import ExecutionContext
-from flowengine.sdk.step_kind import Need
+from flowengine.sdk.steps.context import ExecutionContext
+from flowengine.sdk.steps.step_kind import Need
 
 ASKING = frozenset({"NeedsApproval", "NeedsInput", "ToolChanged"})
 """Errors of attempts that may be asked about before the call is made again."""

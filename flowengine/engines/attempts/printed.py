@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from flowengine.engines.attempts.failures import Mask, tail
 from flowengine.engines.attempts.lines_at_work import LogLines
 from flowengine.kernel.events import Evidence
-from flowengine.sdk.context import WRITING
+from flowengine.sdk.steps.context import WRITING
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.parts import AttemptParts, Tell

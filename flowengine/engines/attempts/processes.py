@@ -19,9 +19,9 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk import StepError
-from flowengine.sdk.context import Artifacts, Completed, ExecutionContext, File
 from flowengine.sdk.processes import MARK, ROUNDS, Family
-from flowengine.sdk.user_code import uncut
+from flowengine.sdk.python.user_code import uncut
+from flowengine.sdk.steps.context import Artifacts, Completed, ExecutionContext, File
 
 KEPT = 64 * 1024
 """Bytes of each output stream to keep."""

@@ -24,11 +24,11 @@ from flowengine.journal.shapes import Sound
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-from flowengine.sdk.context import ExecutionContext
-from flowengine.sdk.previews import PreviewContext
-from flowengine.sdk.python_modules import import_function
-from flowengine.sdk.step_kind import Need
-from flowengine.sdk.user_code import call_preview
+from flowengine.sdk.python.imported_modules import import_function
+from flowengine.sdk.python.user_code import call_preview
+from flowengine.sdk.steps.context import ExecutionContext
+from flowengine.sdk.steps.previews import PreviewContext
+from flowengine.sdk.steps.step_kind import Need
 from flowengine.secrets import Secrets
 
 

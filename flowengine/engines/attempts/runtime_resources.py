@@ -9,8 +9,8 @@ from flowengine import registry
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import StepError
-from flowengine.sdk.argument_checks import check_kind
-from flowengine.sdk.context import LIVE, ExecutionContext
+from flowengine.sdk.python.argument_checks import check_kind
+from flowengine.sdk.steps.context import LIVE, ExecutionContext
 
 _OBJECT = {
     "spec_id": "",

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from flowengine.journal.encoding import pack_copied
 from flowengine.kernel.events import Log, Opening
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.received import DEEPEST
+from flowengine.sdk.texts.received import DEEPEST
+from flowengine.sdk.values.plain_values import to_plain
 
 _CONTAINERS = frozenset({dict, list})
 _TEXT = frozenset({str})

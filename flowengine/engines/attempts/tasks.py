@@ -19,14 +19,14 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.sdk import EnvironmentLost, LimitExceeded, StepError, ValidationError
-from flowengine.sdk.argument_schemas import described_arguments
-from flowengine.sdk.context import Artifacts, ExecutionContext, File, StepContext
-from flowengine.sdk.plain_values import place_of_fault
 from flowengine.sdk.processes import scratch_folder
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.step_kind import Need, StepKind
-from flowengine.sdk.untrusted import quotes
-from flowengine.sdk.validation import Validator, shared
+from flowengine.sdk.steps.context import Artifacts, ExecutionContext, File, StepContext
+from flowengine.sdk.steps.step_kind import Need, StepKind
+from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.texts.untrusted import quotes
+from flowengine.sdk.values.argument_schemas import described_arguments
+from flowengine.sdk.values.plain_values import place_of_fault
+from flowengine.sdk.values.validation import Validator, shared
 from flowengine.secrets import Secrets, has_secret
 from flowengine.util.loops import is_interrupt
 

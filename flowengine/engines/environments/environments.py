@@ -42,11 +42,11 @@ from flowengine.sdk import (
     SecretMissing,
     StepError,
 )
-from flowengine.sdk.context import Command, ExecutionContext, StepContext
 from flowengine.sdk.environments import NotReleased, Scope
+from flowengine.sdk.environments.resources import background
 from flowengine.sdk.processes import make_scratch, remove_scratch
-from flowengine.sdk.resources import background
-from flowengine.sdk.step_log import StepLog
+from flowengine.sdk.steps.context import Command, ExecutionContext, StepContext
+from flowengine.sdk.steps.step_log import StepLog
 
 _ANEW = "(reopened: variables set before in this environment are gone, files are still there)"
 _ENDING = 5.0

@@ -18,9 +18,9 @@ from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.kernel.notation.addresses import execution_of
-from flowengine.sdk.context import ExecutionContext
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.processes import make_scratch, remove_scratch, this_process
+from flowengine.sdk.steps.context import ExecutionContext
 
 # Conversion of environment declarations in flow files into specs for the manager.
 

@@ -10,7 +10,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.kernel.graph.compiled import OPENING, Plain, join_secrets, masked
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.state.records import State
-from flowengine.sdk.step_kind import StepKind
+from flowengine.sdk.steps.step_kind import StepKind
 
 
 def uncertain_call(

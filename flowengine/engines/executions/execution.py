@@ -69,7 +69,7 @@ from flowengine.kernel.commands import (
 from flowengine.kernel.events import Event, Upgraded
 from flowengine.kernel.notation.traces import trace_of
 from flowengine.kernel.state.records import State
-from flowengine.sdk.context import ExecutionContext
+from flowengine.sdk.steps.context import ExecutionContext
 
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "unoffered", "used"})
 """Types of events about attempts."""

@@ -26,8 +26,8 @@ from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.state.records import State
 from flowengine.kernel.transition import added
 from flowengine.kernel.view import View
-from flowengine.sdk.python_modules import check_importable
-from flowengine.sdk.validation import Validator, shared
+from flowengine.sdk.python.imported_modules import check_importable
+from flowengine.sdk.values.validation import Validator, shared
 from flowengine.util.garbage import CollectedLater
 
 

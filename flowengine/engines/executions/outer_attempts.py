@@ -23,7 +23,7 @@ from flowengine.kernel.graph.rules import STRICTNESS, Called, Calls, Verdict, st
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
 from flowengine.kernel.state.records import State, Unit
 from flowengine.kernel.view import MeterRest, View, left_around, total
-from flowengine.sdk.context import ExecutionContext
+from flowengine.sdk.steps.context import ExecutionContext
 
 if TYPE_CHECKING:
     import asyncio

@@ -16,7 +16,7 @@ from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import is_shared
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 
 # The timers of an execution: which are set, which is due next, which are worth staying for.
 

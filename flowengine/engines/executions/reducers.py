@@ -16,9 +16,9 @@ from flowengine.engines.attempts.serialization import copy
 from flowengine.journal.encoding import pack
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk.errors import raised
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.python_modules import import_function
+from flowengine.sdk.python.imported_modules import import_function
+from flowengine.sdk.texts.exception_text import describe
+from flowengine.sdk.values.plain_values import to_plain
 from flowengine.util.loops import is_interrupt
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
     """
 
     def reduce(old: Any, new: Any) -> Any:
-        from flowengine.sdk.user_code import FUNCTION_SECONDS, begin
+        from flowengine.sdk.python.user_code import FUNCTION_SECONDS, begin
 
         values, reductions = (copy(old), copy(new)), _REDUCTIONS.get()
 

@@ -13,9 +13,9 @@ from flowengine.engines.executions.moments import Moment
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.view import View
-from flowengine.sdk.context import StepContext
-from flowengine.sdk.read_only import ReadOnlyDict
-from flowengine.sdk.step_kind import StepKind
+from flowengine.sdk.steps.context import StepContext
+from flowengine.sdk.steps.step_kind import StepKind
+from flowengine.sdk.values.read_only import ReadOnlyDict
 
 
 class RequestLog:

@@ -31,7 +31,7 @@ from flowengine.journal.shapes import Sound
 from flowengine.kernel.events import Event
 from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.kernel.view import View
-from flowengine.sdk.validation import validate
+from flowengine.sdk.values.validation import validate
 
 
 def fork(

@@ -34,7 +34,7 @@ from flowengine.kernel.moving.obstacles import Obstacle, obstacles
 from flowengine.kernel.state.records import Scope, State
 from flowengine.kernel.view import View, waiting_arrivals
 from flowengine.sdk import ValidationError
-from flowengine.sdk.plain_values import to_plain
+from flowengine.sdk.values.plain_values import to_plain
 
 
 def order_obstacles(p: Pairing, state: State, ran: Collection[str]) -> list[Obstacle]:

@@ -32,9 +32,9 @@ from flowengine.journal.shapes import damage, unpack_event
 from flowengine.journal.store import Store
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, RESPOND, counting
-from flowengine.sdk.file_names import SIGNATURES
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.validation import as_plain, validate
+from flowengine.sdk.files.file_names import SIGNATURES
+from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.values.validation import as_plain, validate
 from flowengine.settings import Settings
 
 _OTHERS = {

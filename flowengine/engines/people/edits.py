@@ -11,8 +11,8 @@ from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.kernel.view import edited
-from flowengine.sdk.schema_types import ANY, items_of, kinds, resolve
-from flowengine.sdk.validation import as_plain, validate
+from flowengine.sdk.values.schema_types import ANY, items_of, kinds, resolve
+from flowengine.sdk.values.validation import as_plain, validate
 
 Schema = dict[str, Any]
 

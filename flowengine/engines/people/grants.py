@@ -22,8 +22,8 @@ from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.notation.times import TooLong, format_time, parse_duration
 from flowengine.kernel.view import counting, grant_status
-from flowengine.sdk.context import File
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.steps.context import File
+from flowengine.sdk.texts.sizes import size_text
 
 # Grants: approvals that also cover later calls. Creating, listing and revoking them.
 
@@ -280,7 +280,7 @@ def digests(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
 
 def name_of(image: bytes) -> str:
     """Return the name under which an image is kept, with the extension of its type."""
-    from flowengine.sdk.tool_calls import media_type
+    from flowengine.sdk.tools.tool_calls import media_type
 
     return f"image.{(media_type(image[:16]) or '').removeprefix('image/')}"
 
@@ -298,7 +298,7 @@ def view(image: File) -> dict[str, Any]:
 def _checked(image: str | os.PathLike[str] | bytes) -> bytes:
     from pydantic import ValidationError
 
-    from flowengine.sdk.tool_calls import Image
+    from flowengine.sdk.tools.tool_calls import Image
 
     named = "the image"
     given: Any = image

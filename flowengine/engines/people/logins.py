@@ -10,7 +10,7 @@ from typing import Any
 from flowengine import registry
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.sdk.environments import LoginPage
-from flowengine.sdk.logins import Login, LoginKey, locked, read_login, usable, write_login
+from flowengine.sdk.files.logins import Login, LoginKey, locked, read_login, usable, write_login
 from flowengine.secrets import resolve
 
 _MOST_LENT = 1000

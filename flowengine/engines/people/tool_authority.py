@@ -17,9 +17,9 @@ from flowengine.engines.host import Host, ToolAuthority
 from flowengine.engines.people.approvals import decide
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.errors import raised
-from flowengine.sdk.previews import Shown
-from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.sdk.user_code import UsersCode
+from flowengine.sdk.python.user_code import UsersCode
+from flowengine.sdk.steps.previews import Shown
+from flowengine.sdk.tools.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 
 CallAnswer = Callable[[ToolCall, Awaitable[Shown]], Awaitable[EnvironmentResponse]]
 """Returns the decision about a call, whose preview is being computed."""

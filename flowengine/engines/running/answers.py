@@ -28,7 +28,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers
 from flowengine.kernel.view import counting, edited, grant_status, only_choice
-from flowengine.sdk.previews import Shown
+from flowengine.sdk.steps.previews import Shown
 
 
 def record(

@@ -22,7 +22,7 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.view import View
 from flowengine.kernel.waiting.permissions import waiting_run
-from flowengine.sdk.step_kind import StepKind
+from flowengine.sdk.steps.step_kind import StepKind
 
 LONGEST = 1 << 20
 """Maximum length of a tool's text to keep."""

@@ -25,6 +25,7 @@ from flowengine.engines.running.recovery import take_hands, taken
 from flowengine.engines.starting.beginning import Starting, begin, exists, record
 from flowengine.engines.starting.same_start import check_same_start
 from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.sdk.errors import public_name
 from flowengine.util.blocking import Either, imported, is_awaited, pause, refuse_on_loop
 
 SYNC_SECONDS = 0.1
@@ -316,11 +317,12 @@ def _enter(execution: Execution) -> None:
 
 def _refuse_while_imported() -> None:
     """Refuse to drive an execution from a module that is being imported for a step."""
-    modules = imported("flowengine.sdk.python_modules")  # if it is not loaded, it imports nothing
+    # If it is not loaded, it imports nothing.
+    modules = imported("flowengine.sdk.python.imported_modules")
     names = modules.importing() if modules is not None else []
     if modules is not None and names:
         raise UsageError(
-            f"the module {modules.public_name(names[-1])!r} runs a flow while it is imported for a "
+            f"the module {public_name(names[-1])!r} runs a flow while it is imported for a "
             "step of one",
             hint="move that code under: if __name__ == '__main__':",
         )

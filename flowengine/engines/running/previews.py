@@ -16,8 +16,8 @@ from flowengine.engines.executions.calls import environments_of, has_preview
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.host import Host
 from flowengine.engines.running.call_descriptions import run_of_call
-from flowengine.sdk.previews import PreviewContext, Shown
-from flowengine.sdk.user_code import computed
+from flowengine.sdk.python.user_code import computed
+from flowengine.sdk.steps.previews import PreviewContext, Shown
 
 
 async def previewed(

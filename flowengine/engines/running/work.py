@@ -24,8 +24,8 @@ from flowengine.engines.running.recovery import taken
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.kernel.commands import Consult, Run, Stop
 from flowengine.kernel.events import Event
-from flowengine.sdk.previews import Shown
-from flowengine.sdk.user_code import CALLS, Calls, uncut
+from flowengine.sdk.python.user_code import CALLS, Calls, uncut
+from flowengine.sdk.steps.previews import Shown
 
 LATE_SECONDS = 10.0
 """How long a cancelled function may take to end, so that its result shows whether it took

@@ -11,9 +11,9 @@ from flowengine.kernel import Graph
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import before_start, computed_inputs, evaluate
 from flowengine.kernel.graph.compiled import EvaluationError, telling
-from flowengine.sdk.argument_checks import check_input_names
-from flowengine.sdk.validation import as_plain, shared
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.python.argument_checks import check_input_names
+from flowengine.sdk.texts.visible_text import one_line
+from flowengine.sdk.values.validation import as_plain, shared
 
 
 def check_inputs(

@@ -10,8 +10,8 @@ from flowengine.engines.starting.inputs import with_defaults
 from flowengine.errors import Conflict, Hint
 from flowengine.journal.shapes import Sound, unpack_message
 from flowengine.kernel.notation.times import parse_time
-from flowengine.sdk.declared_forms import base64_texts
-from flowengine.sdk.json_values import same
+from flowengine.sdk.texts.json_values import same
+from flowengine.sdk.values.declared_forms import base64_texts
 
 LONGEST_SHOWN = 60
 """Maximum length of a value in a message."""

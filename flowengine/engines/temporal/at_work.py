@@ -26,7 +26,7 @@ from flowengine.engines.temporal.heartbeat import LONG, UNWATCHED
 from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import PLACES, QUEUE, beat_of, cut, left_at_work
 from flowengine.kernel.events import Log
-from flowengine.sdk.user_code import Calls
+from flowengine.sdk.python.user_code import Calls
 
 GRACE = 1.0
 """Seconds that the functions of a lost attempt have to end."""

@@ -74,11 +74,11 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.changes import change
 from flowengine.registry import UnknownKind
-from flowengine.sdk.context import ExecutionContext
 from flowengine.sdk.environments import NotReleased
-from flowengine.sdk.python_modules import is_missing
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.user_code import CALLS, AttemptLost
+from flowengine.sdk.python.imported_modules import is_missing
+from flowengine.sdk.python.user_code import CALLS, AttemptLost
+from flowengine.sdk.steps.context import ExecutionContext
+from flowengine.sdk.texts.sizes import size_text
 
 _log = logging.getLogger("flowengine.temporal")
 _PAUSE = 0.5

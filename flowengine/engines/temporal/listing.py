@@ -51,7 +51,7 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.records import OPEN as OPEN_STATUSES
 from flowengine.kernel.notation.addresses import wait_id
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 
 STATUS = SearchAttributeKey.for_keyword("FlowengineStatus")
 """The status of an execution. Absent until it first stops running."""

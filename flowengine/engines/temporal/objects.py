@@ -23,7 +23,7 @@ from flowengine.errors import InputError, NotFound, StoreError, UsageError
 from flowengine.journal.artifacts import not_referred
 from flowengine.journal.records import Artifact
 from flowengine.journal.store import MovedWorkspace
-from flowengine.sdk.file_names import clean_name
+from flowengine.sdk.files.file_names import clean_name
 from flowengine.sdk.processes import make_scratch, remove_scratch
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from flowengine.engines.temporal.room import LARGEST_HISTORY
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import refuse
 from flowengine.errors import UsageError
-from flowengine.sdk.argument_checks import offered
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.python.argument_checks import offered
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 from flowengine.telemetry.worker_log import Format

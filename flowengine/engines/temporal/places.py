@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from flowengine.engines.temporal.connection import Address
 from flowengine.engines.temporal.requests import QUEUE
-from flowengine.sdk.confined_files import take_lock
+from flowengine.sdk.files.confined_files import take_lock
 from flowengine.store_folder import make_private, state_folder
 from flowengine.util.files import write_whole
 

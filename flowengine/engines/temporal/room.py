@@ -17,7 +17,7 @@ from flowengine.engines.temporal.heartbeat import is_too_long
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.requests import MOST_BYTES
 from flowengine.journal.encoding import pack
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 
 LONGEST_HISTORY = 40_000
 """Maximum number of events in a history."""

@@ -147,8 +147,8 @@ from flowengine.journal.refusals import (
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
 from flowengine.journal.store import Durability, ExecutionCopy, MovedWorkspace
 from flowengine.kernel.waiting.approvals import EVENTS as HANDS
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.visible_text import one_line
+from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.texts.visible_text import one_line
 
 _SOON = timedelta(seconds=2)
 """How long to wait for the answer whether a signal was sent before."""

@@ -101,8 +101,8 @@ from flowengine.kernel.events import Offered, ProcessData
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.state.records import State
-from flowengine.sdk.context import ExecutionContext
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.steps.context import ExecutionContext
+from flowengine.sdk.texts.sizes import size_text
 
 T = TypeVar("T")
 _ONCE = RetryPolicy(maximum_attempts=1)

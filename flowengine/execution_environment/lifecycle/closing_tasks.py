@@ -25,9 +25,9 @@ from flowengine.execution_environment.resources.closing import close_resource
 from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.execution_environment.specs.spec import EnvironmentSpec
 from flowengine.sdk.environments import Scope
+from flowengine.sdk.environments.resources import background
 from flowengine.sdk.errors import EnvironmentBusy
-from flowengine.sdk.resources import background
-from flowengine.sdk.user_code import on_thread, settled
+from flowengine.sdk.python.user_code import on_thread, settled
 
 
 class ClosingTasks:

@@ -34,13 +34,13 @@ from flowengine.execution_environment.resources.opening import (
     window_of,
 )
 from flowengine.execution_environment.specs.providers import find_provider
+from flowengine.sdk.environments.resources import background
 from flowengine.sdk.errors import (
     EnvironmentClosed,
     EnvironmentStartFailed,
     StepError,
 )
-from flowengine.sdk.resources import background
-from flowengine.sdk.user_code import lasting, settled
+from flowengine.sdk.python.user_code import lasting, settled
 
 Have = Callable[[Record, str | None], Awaitable[Handle]]
 """Returns a hold on the environment of a spec."""

@@ -16,8 +16,8 @@ from flowengine.execution_environment.lifecycle.opening_tasks import OpeningTask
 from flowengine.execution_environment.registry.workspaces import Wanted
 from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk.environments import NotReleased, Scope
-from flowengine.sdk.resources import background
-from flowengine.sdk.user_code import settled
+from flowengine.sdk.environments.resources import background
+from flowengine.sdk.python.user_code import settled
 
 
 class ReleaseReport(NamedTuple):

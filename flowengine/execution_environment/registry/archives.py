@@ -17,9 +17,9 @@ from typing import IO, NamedTuple
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.execution_environment.registry.workspaces import home_of
-from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
-from flowengine.sdk.sizes import size_text
-from flowengine.sdk.trees import TreeEntry, tree
+from flowengine.sdk.files.path_walk import LeadsOut, NotRegular, open_file, walked
+from flowengine.sdk.files.trees import TreeEntry, tree
+from flowengine.sdk.texts.sizes import size_text
 
 MOST_BYTES = 16 * 1024**3
 """Maximum bytes of the files of one workspace."""

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.errors import Conflict, Hint, NotFound
-from flowengine.sdk.confined_files import take_lock
 from flowengine.sdk.environments import Leftover, ProcessIdentity
 from flowengine.sdk.errors import EnvironmentUnavailable
-from flowengine.sdk.path_walk import open_file
+from flowengine.sdk.files.confined_files import take_lock
+from flowengine.sdk.files.path_walk import open_file
 from flowengine.sdk.processes import is_dead, started
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.store_folder import fault_of, make_private, state_folder
 from flowengine.util.files import DRAFT, write_whole
 

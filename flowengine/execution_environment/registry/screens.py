@@ -25,9 +25,9 @@ from flowengine.errors import Conflict
 from flowengine.execution_environment.registry.entries import RegistryEntry
 from flowengine.sdk.environments import Screen
 from flowengine.sdk.errors import StepError
-from flowengine.sdk.private_sockets import connected, listening
+from flowengine.sdk.files.private_sockets import connected, listening
 from flowengine.sdk.processes import is_dead, this_process
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 
 SECONDS = 5.0
 """Time that an environment has to show its screen."""

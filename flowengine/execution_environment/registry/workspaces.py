@@ -33,8 +33,8 @@ from flowengine.execution_environment.registry.entries import (
     signed,
 )
 from flowengine.kernel.notation.addresses import execution_of
-from flowengine.sdk.confined_files import take_lock
 from flowengine.sdk.environments import ProcessIdentity, Scope
+from flowengine.sdk.files.confined_files import take_lock
 from flowengine.sdk.processes import is_dead, make_scratch, remove_scratch
 from flowengine.store_folder import fault_of
 from flowengine.util.files import remove_tree, write_whole

@@ -13,7 +13,7 @@ from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk import processes
 from flowengine.sdk.environments import VARIABLE, Resource
 from flowengine.sdk.processes import boot
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
 from flowengine.util.files import remove_tree
 
 

@@ -31,8 +31,8 @@ from flowengine.sdk.environments import (
     background,
 )
 from flowengine.sdk.errors import EnvironmentStartFailed, EnvironmentUnavailable, StepError
-from flowengine.sdk.exception_text import describe
-from flowengine.sdk.step_log import MaskedLog
+from flowengine.sdk.steps.step_log import MaskedLog
+from flowengine.sdk.texts.exception_text import describe
 from flowengine.secrets import Secrets, mask_known
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk.environments import REQUIRED, Provider, Sandbox
-from flowengine.sdk.sandboxes import with_sandboxes
+from flowengine.sdk.environments.sandboxes import with_sandboxes
 
 _lock = threading.Lock()
 _Models = tuple["type[BaseModel]", "type[BaseModel]"]

@@ -20,10 +20,16 @@ from flowengine.execution_environment.specs import providers
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.environments import AXES, ISOLATIONS, Isolation, Provider, Scope, Spec
+from flowengine.sdk.environments.models import (
+    REFERENCE,
+    Config,
+    Duration,
+    Reference,
+    ResourceLimits,
+)
 from flowengine.sdk.errors import EnvironmentStartFailed
-from flowengine.sdk.models import REFERENCE, Config, Duration, Reference, ResourceLimits
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.validation_messages import model_faults
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.validation_messages import model_faults
 
 
 def faults_of(

@@ -13,7 +13,7 @@ from flowengine.flow.building.from_file import adopt
 from flowengine.flow.compile.expressions import is_constant
 from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.source.yaml_source import read
-from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.texts.near_words import did_you_mean
 
 STEP = "chat"
 KEPT = (

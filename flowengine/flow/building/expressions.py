@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from flowengine.sdk.argument_checks import check_kind
+from flowengine.sdk.python.argument_checks import check_kind
 
 ATOM = 9
 """Precedence of names, calls and literals. Lower numbers bind less tightly."""

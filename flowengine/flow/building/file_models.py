@@ -11,7 +11,7 @@ from flowengine.flow.building.graph import FlowGraph
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel
 from flowengine.flow.source.diagnostics import Diagnostics, render
-from flowengine.sdk.python_modules import check_importable
+from flowengine.sdk.python.imported_modules import check_importable
 
 
 def loaded(flow: FlowGraph) -> FlowModel:

@@ -26,9 +26,9 @@ from flowengine.flow.building.steps import (
 )
 from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.registry import has_kind, kind_class
-from flowengine.sdk.argument_checks import check_kind, check_kinds
-from flowengine.sdk.python_functions.live_types import schema_of
-from flowengine.sdk.python_functions.schema_forms import ABSENT
+from flowengine.sdk.python.argument_checks import check_kind, check_kinds
+from flowengine.sdk.python.live_types import schema_of
+from flowengine.sdk.python.schema_forms import ABSENT
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Declared = Mapping[str, Any] | type | None

@@ -16,7 +16,7 @@ from types import CodeType
 from typing import NamedTuple, Protocol
 
 from flowengine.flow.source.diagnostics import Loc, Origin, Position
-from flowengine.sdk.python_modules import parse
+from flowengine.sdk.python.imported_modules import parse
 
 _HERE = __name__.rpartition(".")[0]
 _Span = tuple[int | None, int | None, int | None, int | None]

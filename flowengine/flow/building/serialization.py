@@ -12,13 +12,13 @@ from typing import Any, get_origin
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
-from flowengine.sdk.argument_checks import in_words
-from flowengine.sdk.errors import ValidationError
-from flowengine.sdk.json_values import plain as as_text
-from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.python_functions.live_types import needed, schema_of
-from flowengine.sdk.python_functions.schema_forms import ABSENT, Schema
-from flowengine.sdk.python_modules import MAIN, name_of_program, public_name
+from flowengine.sdk.errors import ValidationError, public_name
+from flowengine.sdk.python.argument_checks import in_words
+from flowengine.sdk.python.imported_modules import MAIN, name_of_program
+from flowengine.sdk.python.live_types import needed, schema_of
+from flowengine.sdk.python.schema_forms import ABSENT, Schema
+from flowengine.sdk.texts.json_values import plain as as_text
+from flowengine.sdk.values.plain_values import to_plain
 
 # Names of Python functions in flows: `module:function`, by which another process can find them.
 

@@ -29,7 +29,7 @@ from flowengine.flow.models.kinds import ASK, works_in_environment
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import AlternativeSpec, EmitSpec, WaitSpec
-from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.texts.near_words import did_you_mean
 
 ANSWER: Schema = {
     "type": "object",

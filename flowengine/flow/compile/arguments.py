@@ -11,8 +11,8 @@ from flowengine.flow.compile.expressions import TypedValue, together
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Loc
 from flowengine.flow.source.diagnostics import DiagnosticReporter
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.validation import SchemaError, Validator
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.values.validation import SchemaError, Validator
 
 
 class Arguments(NamedTuple):

@@ -34,7 +34,7 @@ from flowengine.flow.source.yaml_source import Source, read
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import Called, in_order
 from flowengine.kernel.graph.specs import CallsSpec, RuleSpec
-from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.texts.near_words import did_you_mean
 
 _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 """The path of a Python function, `package.module:function`."""

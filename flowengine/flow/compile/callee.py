@@ -12,8 +12,8 @@ from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Defaults, Retry
 from flowengine.kernel.graph.compiled import Plain, Value, holds_secret
 from flowengine.kernel.graph.specs import BackgroundSpec
-from flowengine.sdk.argument_schemas import without_arguments
-from flowengine.sdk.step_kind import StepKind
+from flowengine.sdk.steps.step_kind import StepKind
+from flowengine.sdk.values.argument_schemas import without_arguments
 
 
 class Home(NamedTuple):

@@ -26,8 +26,8 @@ from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
 from flowengine.kernel.graph.rules import Called
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
-from flowengine.sdk.argument_schemas import without_arguments
-from flowengine.sdk.generated_flows import Mark, Offered
+from flowengine.sdk.steps.generated_flows import Mark, Offered
+from flowengine.sdk.values.argument_schemas import without_arguments
 
 
 class CallCompiler:

@@ -27,7 +27,7 @@ from flowengine.flow.source.diagnostics import Position
 from flowengine.kernel.errors import FINAL, RETRYABLE
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import errors
-from flowengine.sdk.near_words import did_you_mean, nearest
+from flowengine.sdk.texts.near_words import did_you_mean, nearest
 
 CLOSE = 0.85
 """The least similarity of a misspelling, from 0 to 1."""

@@ -21,7 +21,7 @@ from flowengine.kernel.graph.specs import (
     SplitSpec,
     TriggerSpec,
 )
-from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.texts.near_words import did_you_mean
 
 NEVER: int = -3
 """Placeholder for a target that was reported, without an edge."""

@@ -19,10 +19,10 @@ from flowengine.flow.models import Environment, Loc
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.sdk.environments import Provider, Sandbox
-from flowengine.sdk.models import ResourceLimits
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.sandboxes import with_sandboxes
-from flowengine.sdk.validation_messages import ModelFault, model_faults
+from flowengine.sdk.environments.models import ResourceLimits
+from flowengine.sdk.environments.sandboxes import with_sandboxes
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.validation_messages import ModelFault, model_faults
 
 
 class _Fault(NamedTuple):

@@ -32,8 +32,8 @@ from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.environments import Provider
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.validation import SchemaError, Validator
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.values.validation import SchemaError, Validator
 
 HOST = "host"
 NOT_HOST = "name a declared environment. Only commands run on the host, with 'in: host'"

@@ -36,8 +36,8 @@ from flowengine.flow.expressions.types import (
 from flowengine.flow.models import Loc
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, Value
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.schema_types import kinds, resolve
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.values.schema_types import kinds, resolve
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
 _PATH = re.compile(r"\s*((?:inputs|steps|state)(?:\.\w+)+)()\s*")

@@ -40,7 +40,7 @@ from flowengine.flow.models import Approval, Budget, Concurrency, Loc, SharedBud
 from flowengine.flow.models.types import has_expression, in_generated
 from flowengine.kernel.graph.compiled import FORMAT
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.sdk.visible_text import plain_text
+from flowengine.sdk.texts.visible_text import plain_text
 
 
 def too_long(plan: Plan) -> Iterator[tuple[Loc, str]]:

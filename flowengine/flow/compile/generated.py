@@ -33,17 +33,17 @@ from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.argument_schemas import without_arguments
-from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_modules import NO_FILES, may_read_files
-from flowengine.sdk.read_folders import (
+from flowengine.sdk.files.read_folders import (
     UnreadableFolder,
     find_folders,
     glob_root,
     read_folder,
 )
-from flowengine.sdk.visible_text import plain_text
+from flowengine.sdk.python.imported_modules import NO_FILES, may_read_files
+from flowengine.sdk.steps.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.visible_text import plain_text
+from flowengine.sdk.values.argument_schemas import without_arguments
 
 
 class FlowCompiler(OtherFlows, Protocol):
@@ -57,7 +57,7 @@ class FlowCompiler(OtherFlows, Protocol):
 
 
 class FileDeclarations:
-    """The declarations of a file, as `flowengine.sdk.generated_flows.Declarations`.
+    """The declarations of a file, as `flowengine.sdk.steps.generated_flows.Declarations`.
 
     Args:
         program: Finds other files.

@@ -15,7 +15,7 @@ from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Fail, Loc, Wait
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.errors import matches
-from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.texts.near_words import did_you_mean
 
 ANYWHERE = frozenset({"ExpressionError", "ValidationError", "LimitExceeded", "Cancelled"})
 """Errors that can occur at every step."""

@@ -12,7 +12,7 @@ from flowengine.flow.compile.callee import Callee, Hinted
 from flowengine.flow.compile.environments import HOST, EnvironmentDeclarations
 from flowengine.flow.models import Loc, Tool
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.step_kind import Tool as BroughtTool
+from flowengine.sdk.steps.step_kind import Tool as BroughtTool
 
 # Parameters of Python functions that receive an environment because their hint names its class.
 #

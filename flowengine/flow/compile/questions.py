@@ -14,7 +14,7 @@ from flowengine.flow.compile.types import BOOLEAN, UNKNOWN, Schema, VisibleNames
 from flowengine.flow.expressions.types import self_contained
 from flowengine.flow.models import Approval, AskBeforeCall, AskFirst, Choice, Escalation
 from flowengine.flow.models.actions import RESPOND
-from flowengine.sdk.schema_types import resolve
+from flowengine.sdk.values.schema_types import resolve
 
 _VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires", "batch",
            "attachments")  # fmt: skip

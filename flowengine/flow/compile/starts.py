@@ -21,7 +21,7 @@ from flowengine.flow.models import Loc, Start
 from flowengine.flow.schedules import NoSchedule, Schedule, name_of
 from flowengine.kernel.notation.addresses import NOTIFIES, OF_END
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.texts.near_words import did_you_mean
 
 
 class Starts:

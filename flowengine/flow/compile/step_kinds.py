@@ -22,9 +22,9 @@ from flowengine.flow.models import Loc
 from flowengine.flow.models.kinds import generates
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.generated_flows import Given
-from flowengine.sdk.step_kind import CallSignature, SignatureError, StepKind
-from flowengine.sdk.visible_text import plain_text
+from flowengine.sdk.steps.generated_flows import Given
+from flowengine.sdk.steps.step_kind import CallSignature, SignatureError, StepKind
+from flowengine.sdk.texts.visible_text import plain_text
 
 INTERPRETERS = {
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"), r"-[a-z]*c"),

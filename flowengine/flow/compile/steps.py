@@ -48,8 +48,8 @@ from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import OPENING, Value
 from flowengine.kernel.graph.specs import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.visible_text import plain_text
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.visible_text import plain_text
 
 KEY: Schema = {"type": ["string", "integer"]}
 """The type of a lock's key."""

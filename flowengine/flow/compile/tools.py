@@ -29,13 +29,13 @@ from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arg
 from flowengine.flow.models.tool import Server
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
-from flowengine.sdk.argument_schemas import described_arguments
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_functions.live_signature import Signature
-from flowengine.sdk.python_functions.signature import signature_of
-from flowengine.sdk.python_modules import may_use_folder
-from flowengine.sdk.step_kind import SignatureError
-from flowengine.sdk.step_kind import Tool as BroughtTool
+from flowengine.sdk.python.imported_modules import may_use_folder
+from flowengine.sdk.python.live_signature import Signature
+from flowengine.sdk.python.signature import signature_of
+from flowengine.sdk.steps.step_kind import SignatureError
+from flowengine.sdk.steps.step_kind import Tool as BroughtTool
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.values.argument_schemas import described_arguments
 
 
 def check_offered(

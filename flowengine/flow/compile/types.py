@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.expressions import types
 from flowengine.flow.expressions.types import DeclaredNames, Note
-from flowengine.sdk.declared_forms import integers
+from flowengine.sdk.values.declared_forms import integers
 
 Schema = dict[str, Any]
 

@@ -51,7 +51,7 @@ from flowengine.flow.expressions.types import (
     kind,
 )
 from flowengine.flow.source.synonyms import NAMES, VALUES
-from flowengine.sdk.schema_types import ANY, Schema, items_of, resolve
+from flowengine.sdk.values.schema_types import ANY, Schema, items_of, resolve
 
 MOST_KNOWN = 4096
 """Number of valid expressions that are remembered."""

@@ -19,7 +19,7 @@ from flowengine.kernel.notation.times import (
     parse_duration,
     parse_microseconds,
 )
-from flowengine.sdk.near_words import nearest
+from flowengine.sdk.texts.near_words import nearest
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")

@@ -6,8 +6,6 @@ import datetime
 import json as json_library
 import math
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 from flowengine.flow.expressions import clock
@@ -18,9 +16,10 @@ from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
 from flowengine.flow.expressions.scope import TypeName, Unsigned
 from flowengine.flow.expressions.types import WORDS
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.call_answers import marked_data
-from flowengine.sdk.command_rules import check
 from flowengine.sdk.errors import StepError
+from flowengine.sdk.tools import call_answers, hook_results
+from flowengine.sdk.tools.call_answers import marked_data
+from flowengine.sdk.tools.command_rules import check
 
 # Limits on the cost of one evaluation.
 
@@ -244,7 +243,7 @@ def json(value: Plain) -> str:
 
 
 def marked(value: Plain, source: Plain) -> str:
-    """Return a foreign value in the form for a model. See `flowengine.sdk.untrusted`.
+    """Return a foreign value in the form for a model. See `flowengine.sdk.texts.untrusted`.
 
     Data is converted to JSON. Without any text, it cannot give instructions and needs no mark.
     """
@@ -252,18 +251,9 @@ def marked(value: Plain, source: Plain) -> str:
     return marked_data(value, source, json)
 
 
-def _answering(name: str, module: str = "call_answers") -> Callable[..., Plain]:
-    """Return a function of a module of `flowengine.sdk`, which is imported when it is called."""
-
-    @cache
-    def function() -> Callable[..., Plain]:
-        found: Callable[..., Plain] = getattr(import_module(f"flowengine.sdk.{module}"), name)
-        return found
-
-    def call(*arguments: Plain) -> Plain:
-        return function()(*arguments, json)
-
-    return call
+def _answering(function: Callable[..., Plain]) -> Callable[..., Plain]:
+    """Return a function of `flowengine.sdk` that is also given how to write JSON."""
+    return lambda *arguments: function(*arguments, json)
 
 
 def _write_json(value: Plain, parts: list[str], depth: int) -> None:
@@ -415,14 +405,14 @@ def time_part(time: Plain, part: Plain, zone: Plain) -> int:
 
 
 FUNCTIONS: dict[str, Callable[..., Plain]] = {
-    "answer_hooked": _answering("answer_hooked", "hook_results"),
-    "call_answer": _answering("answer"),
-    "call_failure": _answering("failure"),
-    "call_hooked": _answering("call_hooked", "hook_results"),
-    "call_name": _answering("call_name", "hook_results"),
-    "call_reason": _answering("reason"),
-    "call_seen": _answering("call_seen", "hook_results"),
-    "calls_seen": _answering("calls_seen", "hook_results"),
+    "answer_hooked": _answering(hook_results.answer_hooked),
+    "call_answer": _answering(call_answers.answer),
+    "call_failure": _answering(call_answers.failure),
+    "call_hooked": _answering(hook_results.call_hooked),
+    "call_name": _answering(hook_results.call_name),
+    "call_reason": _answering(call_answers.reason),
+    "call_seen": _answering(hook_results.call_seen),
+    "calls_seen": _answering(hook_results.calls_seen),
     "digest": digest,
     "duration": duration,
     "entries": entries,
@@ -437,15 +427,15 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "parse_json": parse_json,
     "range": range_,
     "replace": replace,
-    "reply_hooked": _answering("reply_hooked", "hook_results"),
-    "said_before": _answering("said_before"),
+    "reply_hooked": _answering(hook_results.reply_hooked),
+    "said_before": _answering(call_answers.said_before),
     "size": size,
     "sort": sort,
     "sum": sum_,
     "time_part": time_part,
     "timestamp": timestamp,
     "total": total,
-    "turn_hooked": _answering("turn_hooked", "hook_results"),
+    "turn_hooked": _answering(hook_results.turn_hooked),
     "unique": unique,
     "values": values,
 }

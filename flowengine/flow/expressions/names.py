@@ -17,8 +17,8 @@ from flowengine.flow.expressions.types import (
     without_null,
 )
 from flowengine.flow.source.synonyms import OUTPUTS
-from flowengine.sdk.near_words import nearest
-from flowengine.sdk.schema_types import ANY, Schema, kinds, resolve
+from flowengine.sdk.texts.near_words import nearest
+from flowengine.sdk.values.schema_types import ANY, Schema, kinds, resolve
 
 
 class Trouble(NamedTuple):

@@ -21,7 +21,7 @@ from flowengine.flow.expressions.types import (
     kind,
     list_of,
 )
-from flowengine.sdk.schema_types import ANY, Schema
+from flowengine.sdk.values.schema_types import ANY, Schema
 
 CONDITION = "a condition must be true or false, not "
 TEXT_PART = "a part of a text must be text, a number, or true or false, not "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from flowengine.sdk.schema_types import ALTERNATIVES, ANY, Schema, kinds
+from flowengine.sdk.values.schema_types import ALTERNATIVES, ANY, Schema, kinds
 
 # Inputs and outputs of the check of an expression.
 

@@ -16,9 +16,9 @@ from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
 from flowengine.flow.source.diagnostics import DiagnosticReporter, Diagnostics, Origin, SourceLines
 from flowengine.flow.source.yaml_source import Source, read
-from flowengine.sdk.generated_flows import GeneratedFlow
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.python_modules import NO_FILES, find_module, may_read_files
+from flowengine.sdk.python.imported_modules import NO_FILES, find_module, may_read_files
+from flowengine.sdk.steps.generated_flows import GeneratedFlow
+from flowengine.sdk.texts.near_words import did_you_mean
 
 
 class Definition:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from flowengine.errors import InputError
 from flowengine.flow.models.types import shown, words
 from flowengine.flow.source.diagnostics import Loc
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.validation import SchemaError, Validator
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.values.validation import SchemaError, Validator
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 REDUCERS = ("replace", "append", "union", "merge", "add", "max", "min")

@@ -17,7 +17,7 @@ from flowengine.flow.models.base import listed
 from flowengine.flow.models.kinds import synonym_of
 from flowengine.flow.models.types import has_expression, is_expression, shown
 from flowengine.flow.source.diagnostics import Loc
-from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.texts.near_words import did_you_mean
 
 
 def config_problems(

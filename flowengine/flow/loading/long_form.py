@@ -23,7 +23,7 @@ from flowengine.flow.models.kinds import configuration, is_kind, kind_names, sho
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import Faults
 from flowengine.flow.source.synonyms import Meant, synonym
-from flowengine.sdk.near_words import nearest
+from flowengine.sdk.texts.near_words import nearest
 
 _KEYS = 3
 """Keys that a message names."""

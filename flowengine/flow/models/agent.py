@@ -22,7 +22,7 @@ from flowengine.flow.models.types import (
     in_generated,
     wrong,
 )
-from flowengine.sdk.python_modules import NO_FILES, may_read_files
+from flowengine.sdk.python.imported_modules import NO_FILES, may_read_files
 
 
 class IsSchema(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.models.types import in_generated
-from flowengine.sdk.step_kind import KindPlace, StepKind, Synonym, Tool
+from flowengine.sdk.steps.step_kind import KindPlace, StepKind, Synonym, Tool
 
 ASK = "std.ask"
 """The question to a user. It is a wait, not a call."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 from flowengine.flow.models.base import FieldInfo, Part, listed
 from flowengine.flow.models.types import CheckedType, Or, Refused, shown
 from flowengine.flow.source.diagnostics import Loc
-from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.texts.near_words import did_you_mean
 
 OLD_BOOLEANS = frozenset({"yes", "no", "on", "off"})
 """Booleans of YAML 1.1."""

@@ -24,8 +24,8 @@ from flowengine.flow.models.types import (
     ToolName,
     Value,
 )
-from flowengine.sdk.argument_checks import MOST_LABELS
-from flowengine.sdk.step_kind import KindPlace
+from flowengine.sdk.python.argument_checks import MOST_LABELS
+from flowengine.sdk.steps.step_kind import KindPlace
 
 _WITH = {"call", "flow"}
 """Actions of the language that take arguments by `with`."""

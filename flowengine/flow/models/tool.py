@@ -25,7 +25,7 @@ from flowengine.flow.models.types import (
     Value,
     wrong,
 )
-from flowengine.sdk.argument_checks import MOST_LABELS
+from flowengine.sdk.python.argument_checks import MOST_LABELS
 
 _AROUND = ("provider", "policy")
 _ABOUT_TOOLS = ("in", "include", "exclude")

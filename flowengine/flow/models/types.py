@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 from unicodedata import combining, normalize
 
 from flowengine.kernel.notation.times import PERCENTAGE, TooLong, parse_duration, parse_time
-from flowengine.sdk.argument_checks import LABEL, LABEL_HINT
+from flowengine.sdk.python.argument_checks import LABEL, LABEL_HINT
 
 ID = r"[a-z][a-z0-9_]{0,62}"
 GENERATED_ID = r"[A-Za-z_][A-Za-z0-9_.*-]*"
@@ -320,7 +320,7 @@ def _positive_duration(value: Any) -> str:
 def _size(value: Any) -> int:
     from pydantic_core import PydanticCustomError
 
-    from flowengine.sdk.models import parse_size
+    from flowengine.sdk.environments.models import parse_size
 
     expected = "a size such as 64KiB"
     try:

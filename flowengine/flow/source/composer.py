@@ -17,8 +17,8 @@ import yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
 from flowengine.flow.source.scanner import ANCHOR, MAX_DEPTH, TooDeep
 from flowengine.flow.source.syntax_errors import QUOTE, Slip, cut_short
-from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.sizes import size_text
 
 PAIR = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 """A pair without its first backslash."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 
 Loc = tuple[str | int, ...]
 """A path of keys and indexes from the top of the file: `("steps", 3, "retry", "attempts")`."""

@@ -21,8 +21,8 @@ from flowengine.flow.source.composer import PAIR, Composer, SourceNode, for_pars
 from flowengine.flow.source.diagnostics import Diagnostic, Position
 from flowengine.flow.source.scanner import Loader
 from flowengine.flow.source.syntax_errors import Slip, find_slip
-from flowengine.sdk.received import received_text
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.received import received_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.util.files import check_no_pipe
 
 MAX_BYTES = 1 << 20

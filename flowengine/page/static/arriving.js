@@ -7,7 +7,7 @@ const AGAIN = 5000;
 const KEPT = 10_000; // after the end of a reply, whose turn may also have been withdrawn
 const NEAR = 40; // px from the end that count as the end
 const LOCK = "flowengine replies";
-// What a text could use to look like another one, as in flowengine/sdk/visible_text.py.
+// What a text could use to look like another one, as in flowengine/sdk/texts/visible_text.py.
 const HARMFUL =
   /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
 from flowengine.sdk.web.urls import BadHost, UrlRefused, literal, not_public, spelled
 
 # Rules of a policy for the places that may be reached.

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
 from flowengine.sdk.errors import HttpError, Refused
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 
 # Responses: their head, their decompressed body within a limit, and errors.

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from flowengine.sdk.errors import Refused
-from flowengine.sdk.validation_messages import parser_reason
-from flowengine.sdk.visible_text import DISGUISING, printable
+from flowengine.sdk.texts.validation_messages import parser_reason
+from flowengine.sdk.texts.visible_text import DISGUISING, printable
 
 Address = IPv4Address | IPv6Address
 

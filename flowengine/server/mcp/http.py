@@ -12,7 +12,7 @@ from starlette.routing import Route as PathRoute
 from starlette.types import Receive, Scope, Send
 
 from flowengine.errors import FlowEngineError
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.python.user_code import on_thread
 from flowengine.server.application import Application, address_of
 from flowengine.server.mcp.calls import Caller, ToolCalls
 from flowengine.server.mcp.sdk import UserSessions, mcp_server

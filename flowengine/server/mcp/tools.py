@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import mcp_types as types
 
 from flowengine.engines.flows import LoadedFlow
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.visible_text import printable, printable_lines
+from flowengine.sdk.texts.json_values import plain
+from flowengine.sdk.texts.visible_text import printable, printable_lines
 from flowengine.server.calls import ApiCall, deployed_flow
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import names_path

@@ -11,7 +11,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.agents.agent_specs import RETRY
-from flowengine.sdk.untrusted import RULES
+from flowengine.sdk.texts.untrusted import RULES
 from tests.agents.flows import HEAD, flow
 from tests.agents.flows import TOOLS as PYTHON
 from tests.agents.models.wire import Answer, Wire, failed, inside, replied, written

@@ -19,8 +19,8 @@ from flowengine.agents.models import ReplyPart, ToolOffer
 from flowengine.agents.models.provider_schemas import WrappedText, answer_form, unwrapped
 from flowengine.agents.models.strict_schemas import ANTHROPIC, GEMINI, OPENAI, Dialect
 from flowengine.agents.text_calls.requests import example_of
-from flowengine.sdk.python_functions.live_types import schema_of
-from flowengine.sdk.validation import shared
+from flowengine.sdk.python.live_types import schema_of
+from flowengine.sdk.values.validation import shared
 from tests.agents.models.asking import Heard, request
 from tests.agents.models.provider_rules import of_anthropic, of_gemini, of_openai
 from tests.agents.models.test_requests import ask, body

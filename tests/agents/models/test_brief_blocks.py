@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine import Engine
-from flowengine.sdk import untrusted
-from flowengine.sdk.untrusted import FAILED, RULES, brief, marked, marked_failure
+from flowengine.sdk.texts import untrusted
+from flowengine.sdk.texts.untrusted import FAILED, RULES, brief, marked, marked_failure
 from tests.agents.flows import flow
 from tests.agents.models.test_agents_on_the_wire import calling
 from tests.agents.models.wire import Wire, replied

@@ -15,7 +15,7 @@ from flowengine.agents.models.replies import SentCall, SentReply, read_sent
 from flowengine.agents.text_calls.reading import MAX_CALLS
 from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk import StepError, Timeout
-from flowengine.sdk.read_only import plain
+from flowengine.sdk.values.read_only import plain
 from tests.agents.models.asking import ADD, Heard, request
 from tests.agents.models.wire import Answer, Wire, choice, chunk, replied, streamed
 

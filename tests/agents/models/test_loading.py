@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.sdk.extras import install_command
+from flowengine.sdk.python.extras import install_command
 from tests.agents.models.wire import Wire, failed, replied, streamed
 
 BLOCKED = """

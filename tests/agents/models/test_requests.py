@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.agents.models import Message, ModelReply, ToolOffer, resolve
-from flowengine.sdk.untrusted import RULES
+from flowengine.sdk.texts.untrusted import RULES
 from tests.agents.models.asking import ADD, request
 from tests.agents.models.wire import Answer, Wire, failed, replied, written
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
-from flowengine.sdk.untrusted import marked
-from flowengine.sdk.visible_text import one_line, visible
+from flowengine.sdk.texts.untrusted import marked
+from flowengine.sdk.texts.visible_text import one_line, visible
 from flowengine_documents.document import Document
 from flowengine_envs.documents.visits import Page, Visit
 from flowengine_envs.sandboxes.processes import has

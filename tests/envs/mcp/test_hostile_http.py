@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from flowengine.sdk import StepError
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 from flowengine_envs.mcp.session import McpSession
 from tests.endurance import SAMPLE
 from tests.envs.mcp.conftest import Open

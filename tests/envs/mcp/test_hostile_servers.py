@@ -19,7 +19,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, StepError, Timeout
-from flowengine.sdk.visible_text import printable
+from flowengine.sdk.texts.visible_text import printable
 from flowengine_envs.mcp import client_requests, stdio
 from flowengine_envs.mcp.messages import PendingRequests
 from flowengine_envs.mcp.session import McpSession

@@ -22,7 +22,7 @@ from flowengine import Engine, ExecutionResult
 from flowengine.errors import Conflict, StoreError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import NeedsApproval, StepError
-from flowengine.sdk.logins import (
+from flowengine.sdk.files.logins import (
     Login,
     LoginKey,
     all_logins,

@@ -129,7 +129,7 @@ class Invoke(StepKind):
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        from flowengine.sdk.python_functions.signature import derive
+        from flowengine.sdk.python.signature import derive
 
         found = derive(configuration["function"], folder)
         task = {"folder": folder, "quick": found.quick}

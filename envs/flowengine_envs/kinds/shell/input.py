@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from flowengine.sdk import ValidationError
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.texts.sizes import size_text
 
 LARGEST_COMMAND = 4 * 1024 * 1024
 LARGEST_SIZE = 10_000

@@ -15,7 +15,7 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.environments import Request, Screen, Spec
-from flowengine.sdk.visible_text import printable_lines
+from flowengine.sdk.texts.visible_text import printable_lines
 from flowengine_envs.kinds.configurations import ShellConfig
 from flowengine_envs.kinds.shell.result import ShellResult, step_code
 from flowengine_envs.kinds.shell.session import Shell

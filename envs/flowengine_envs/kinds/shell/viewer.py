@@ -25,7 +25,7 @@ from typing import Any
 
 from flowengine.sdk import printable
 from flowengine.sdk.errors import EnvironmentLost, StepError
-from flowengine.sdk.private_sockets import listening
+from flowengine.sdk.files.private_sockets import listening
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine_envs.link.channel import OnAnswer
 

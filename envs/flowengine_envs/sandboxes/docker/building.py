@@ -29,11 +29,11 @@ from flowengine.sdk import (
     Refused,
     StepError,
 )
-from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Spec
-from flowengine.sdk.models import Config
-from flowengine.sdk.path_walk import LeadsOut, NotRegular, open_file, walked
-from flowengine.sdk.sizes import size_text
+from flowengine.sdk.environments.models import Config
+from flowengine.sdk.files.confined_files import Below
+from flowengine.sdk.files.path_walk import LeadsOut, NotRegular, open_file, walked
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.sandboxes.docker import image, library
 from flowengine_envs.sandboxes.docker.accounts import HOME
 from flowengine_envs.sandboxes.docker.daemon import connect, connection

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
-from flowengine.sdk.extras import install_command
+from flowengine.sdk.python.extras import install_command
 from flowengine_envs.sandboxes.docker import library
 from flowengine_envs.sandboxes.mounts import host
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, ImageUnavailable
-from flowengine.sdk.confined_files import take_lock
 from flowengine.sdk.environments import Spec
+from flowengine.sdk.files.confined_files import take_lock
 from flowengine_envs.sandboxes.docker import library
 
 PAUSE = 0.1

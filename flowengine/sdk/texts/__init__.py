@@ -1,0 +1,1 @@
+"""Texts: received from outside, written for people, for models, and as JSON."""

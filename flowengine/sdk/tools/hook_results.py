@@ -1,0 +1,192 @@
+"""Results of hooks around an agent's turns and calls, as expressions of its flow apply them.
+
+An execution that has begun replays with these functions, so earlier results must stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.texts.untrusted import all_unmarked
+from flowengine.sdk.tools.call_answers import ERROR, data_text, marked_data, tool_message, value_of
+
+Text = Callable[..., str]
+NO_END: dict[str, Plain] = {"outcome": "", "value": None, "reason": "", "no_progress": False}
+"""The end of the work of agents in the state of their flow, while it continues."""
+
+
+def turn_hooked(result: Plain, hook: str, _text: Text) -> dict[str, Plain]:
+    """Return the effects of a hook before a turn.
+
+    Args:
+        result: None, or some of `model`, `tools` (names or globs), `tool_choice`, `say` (text for
+            the model), `answer` (ends the work with it) and `refuse` (ends it with a reason).
+        hook: The name of the hook.
+
+    Returns:
+        `choice`, `messages` and, if the work ends, `end` and `text`.
+    """
+    said = _read(result, hook, model=str, tools=list, tool_choice=str, say=str, answer=object,
+                 refuse=str)  # fmt: skip
+    choice = {name: said[name] for name in ("model", "tools", "tool_choice") if name in said}
+    messages = [{"role": "user", "content": said["say"]}] if "say" in said else []
+    end: dict[str, Plain] | None = None
+    if "refuse" in said:
+        reason = f"{hook} refused the turn: {said['refuse']}"
+        end = {**NO_END, "outcome": "not_resolved", "reason": reason}
+    elif "answer" in said:
+        end = {**NO_END, "outcome": "resolved", "value": said["answer"]}
+    text = None if end is None else data_text(end["value"], _text)
+    return {"choice": choice, "messages": messages, "end": end, "text": text}
+
+
+def reply_hooked(
+    result: Plain,
+    hook: str,
+    calls: Sequence[Any],
+    end: Mapping[str, Plain],
+    text: str,
+    refused: str,
+    _text: Text,
+) -> dict[str, Plain]:
+    """Return the effects of a hook after a turn.
+
+    Args:
+        result: None, `{"refuse": reason}`, which the model reads before it continues, or
+            `{"answer": value}`, which ends the work with it. Calls of the reply are not made then.
+        hook: The name of the hook.
+        calls: The calls of the reply.
+        end: How the reply ends the work, if it does.
+        text: The last text of the agents.
+        refused: Id of the step that stands for an invalid call.
+
+    Returns:
+        `calls`, `messages` to be added, `end` and `text`.
+    """
+    said = _read(result, hook, refuse=str, answer=object)
+    if not said:
+        return {"calls": [*calls], "messages": [], "end": {**end}, "text": text}
+    if "refuse" in said:
+        reason, last = f"{hook} refused the reply: {said['refuse']}", {**NO_END}
+    else:
+        reason = f"{hook} has answered in place of the model."
+        last = {**NO_END, "outcome": "resolved", "value": said["answer"]}
+    kept = [_refused(call, reason, refused) for call in calls]
+    messages: list[Plain] = []
+    if "refuse" in said and not calls:
+        messages = [{"role": "user", "content": f"{reason}\nAnswer again."}]
+    shown = "" if "refuse" in said else data_text(said["answer"], _text)
+    return {"calls": kept, "messages": messages, "end": last, "text": shown}
+
+
+def call_hooked(
+    call: Mapping[str, Any], result: Plain, hook: str, refused: str, text: Text
+) -> dict[str, Plain]:
+    """Return a call as a hook before it has left it.
+
+    Args:
+        call: The call of a reply.
+        result: None, or `arguments`, `ask` (a reason to ask approvers), `answer` (the result of the
+            call, which is not made) or `refuse` (a reason not to make it).
+        hook: The name of the hook.
+        refused: Id of the step that stands for an invalid call.
+        text: Returns data as text.
+    """
+    said = _read(result, hook, arguments=dict, ask=str, answer=object, refuse=str)
+    if "refuse" in said:
+        return _refused(call, f"{hook} refused it: {said['refuse']}", refused)
+    if "answer" in said:
+        content = data_text(said["answer"], text)
+        messages = [tool_message(_id_of(call), _name_of(call), content)]
+        value = {"value": said["answer"]}
+        return {"place": call["place"], "step": "", "handoff": "", "messages": messages, **value}
+    changed = dict(call)
+    if "arguments" in said and "args" in call:
+        changed["args"] = said["arguments"]
+    if "ask" in said:
+        changed["ask"] = f"{hook}: {said['ask']}"
+    return changed
+
+
+def answer_hooked(
+    call: Mapping[str, Any], answer: Mapping[str, Any], result: Plain, hook: str, text: Text
+) -> dict[str, Plain]:
+    """Return the answer to a call as a hook after it has left it.
+
+    Args:
+        call: The call.
+        answer: Its answer.
+        result: None, `{"answer": value}` in place of the result, or `{"refuse": reason}`, if the
+            model is not to see it.
+        hook: The name of the hook.
+        text: Returns data as text.
+    """
+    said = _read(result, hook, answer=object, refuse=str)
+    if not said:
+        return {**answer}
+    first, *more = answer["messages"]
+    if "refuse" in said:
+        content = f"{ERROR}{hook} withheld the result: {said['refuse']}"
+        messages = [{**first, "content": content}]
+        return {"messages": messages, "context": {}, "handoff": "", "value": None}
+    value = said["answer"]
+    is_marked = all_unmarked(first["content"]) != first["content"]
+    content = marked_data(value, call["name"], text) if is_marked else data_text(value, text)
+    return {**answer, "messages": [{**first, "content": content}, *more], "value": value}
+
+
+def call_name(call: Mapping[str, Any], _text: Text) -> str:
+    """Return the name of the called tool, also of one that the turn has answered."""
+    return _name_of(call)
+
+
+def call_seen(answer: Mapping[str, Any], _text: Text) -> dict[str, Plain]:
+    """Return the result of a call, or the error, as hooks see it."""
+    value, content = answer["value"], str(answer["messages"][0]["content"])
+    if value is None and content.startswith(ERROR):
+        return {"result": None, "error": all_unmarked(content.removeprefix(ERROR))}
+    return {"result": value_of(value), "error": None}
+
+
+def calls_seen(calls: Sequence[Mapping[str, Any]], _text: Text) -> list[Plain]:
+    """Return the calls of a reply as hooks see them."""
+    return [{"tool": _name_of(one), "arguments": one.get("args", {})} for one in calls]
+
+
+def _refused(call: Mapping[str, Any], reason: str, step: str) -> dict[str, Plain]:
+    """Return a call that is answered by the reason why it is not made."""
+    name = _name_of(call)
+    messages = [tool_message(_id_of(call), name, f"{ERROR}{reason}")]
+    shown = f"{name!r} was not called: {reason}"
+    return {"place": call["place"], "step": step, "handoff": "", "messages": messages,
+            "refused": shown}  # fmt: skip
+
+
+def _name_of(call: Mapping[str, Any]) -> str:
+    return str(call["name"] if "name" in call else call["messages"][0].get("name", ""))
+
+
+def _id_of(call: Mapping[str, Any]) -> Plain:
+    found: Plain = call["id"] if "id" in call else call["messages"][0].get("tool_call_id")
+    return found
+
+
+def _read(result: Plain, hook: str, **known: type) -> dict[str, Any]:
+    """Return the result of a hook. A result of another form is a refusal."""
+    names = ", ".join(known)
+    if result is None:
+        return {}
+    if not isinstance(result, Mapping):
+        return {"refuse": f"it returned {_short(result)} instead of nothing or a map of {names}"}
+    for name, value in result.items():
+        if name not in known:
+            return {"refuse": f"it returned {name!r}, and may return {names}"}
+        if not isinstance(value, known[name]):
+            return {"refuse": f"it returned {name}: {_short(value)}"}
+    return {**result}
+
+
+def _short(value: Plain) -> str:
+    return f"{type(value).__name__} {value!r:.60}"
