@@ -17,7 +17,6 @@ from flowengine.kernel.limits import budgets, shared_budgets
 from flowengine.kernel.limits.locks import park, unpark
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries
-from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import let_go, move
 from flowengine.kernel.state.records import Activation, State, Unit, Wait
 from flowengine.kernel.steps import attempt_outcomes, attempts
@@ -266,7 +265,7 @@ def retry(tx: Transition, event: RetryAsked, stood: int) -> None:
             _begin_unit(tx, unit, late=unit["id"] in event.get("late", ()))
     for number, act in state["acts"].items():
         if number in begins["act"] and "then" in act:
-            tx.agenda.append(Entry(act.pop("then")))
+            tx.agenda.append(tuple(act.pop("then")))
     for number, scope in state["scopes"].items():
         if number in begins["scope"] and "then" in scope:
             tx.agenda.append(let_go(scope))
@@ -377,7 +376,7 @@ def _begin_unit(tx: Transition, unit: Unit, *, late: bool) -> None:
         move(unit, "ready")
     if then[0] == "begin_round":
         unit.pop("max", None)
-    tx.agenda.append(Entry(then))
+    tx.agenda.append(tuple(then))
 
 
 def ask_first(tx: Transition, unit: Unit) -> None:

@@ -11,15 +11,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from flowengine.engines.attempts.failures import Mask, tail
 from flowengine.engines.attempts.lines_at_work import LogLines
+from flowengine.engines.attempts.parts import AttemptParts, Tell
 from flowengine.kernel.events import Evidence
 from flowengine.sdk.steps.context import WRITING
-
-if TYPE_CHECKING:
-    from flowengine.engines.attempts.parts import AttemptParts, Tell
 
 KEPT = 16 * 1024
 """Characters of each stream to keep in memory."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
-from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from flowengine.errors import StoreError, UsageError
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 VARIABLE = "FLOWENGINE_PAYLOAD_KEYS"
 """The environment variable with the keys: `NAME:BASE64`, separated by commas. The first encrypts,
@@ -34,8 +32,6 @@ class Keys:
     """
 
     def __init__(self, text: str) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESSIV
-
         self._keys: dict[str, AESSIV] = {}
         for part in text.split(","):
             name, _, encoded = part.strip().partition(":")

@@ -16,7 +16,11 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
 
 from flowengine.engines.environments.requests import check
 from flowengine.errors import InputError, NotFound, StoreError, UsageError
@@ -25,9 +29,6 @@ from flowengine.journal.records import Artifact
 from flowengine.journal.store import MovedWorkspace
 from flowengine.sdk.files.file_names import clean_name
 from flowengine.sdk.processes import make_scratch, remove_scratch
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 
 class LocalCopies:
@@ -97,8 +98,6 @@ class Objects:
     """
 
     def __init__(self, location: str) -> None:
-        from obstore.store import LocalStore, from_url
-
         self.location = location
         self.folder: Path | None = None
         self._copies = LocalCopies()
@@ -118,8 +117,6 @@ class Objects:
 
     async def put_value(self, value: bytes) -> str:
         """Keep a value, and return its digest."""
-        import obstore
-
         digest = sha256(value).hexdigest()
         with _explained(self.location):
             await obstore.put_async(self._store, f"value/{digest}", value)
@@ -132,8 +129,6 @@ class Objects:
             NotFound: It does not exist.
             StoreError: It is damaged.
         """
-        import obstore
-
         _check(digest)
         with _explained(self.location):
             stored = await obstore.get_async(self._store, f"value/{digest}")
@@ -148,8 +143,6 @@ class Objects:
         Raises:
             NotFound: It does not exist.
         """
-        import obstore
-
         _check(digest)
         with _explained(self.location):
             return (await obstore.head_async(self._store, f"value/{digest}"))["size"]
@@ -158,8 +151,6 @@ class Objects:
 
     def put(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
         """Keep a file for an execution."""
-        import obstore
-
         size, digest = _measured(content)
         with _explained(self.location):
             source: Any = content if isinstance(content, bytes) else Path(content)
@@ -169,16 +160,12 @@ class Objects:
 
     def refer(self, execution: str, digests: Iterable[str]) -> None:
         """Note that an execution refers to files."""
-        import obstore
-
         with _explained(self.location):
             for digest in digests:
                 obstore.put(self._store, f"has/{execution}/{digest}", b"-")
 
     def has(self, execution: str | None, digest: str) -> bool:
         """Return whether an execution refers to a file. None: any execution."""
-        import obstore
-
         if not _is_digest(digest):
             return False
         name = f"file/{digest}" if execution is None else f"has/{execution}/{digest}"
@@ -191,8 +178,6 @@ class Objects:
 
     def digests_of(self, execution: str) -> list[str]:
         """Return the digests of the files that an execution refers to."""
-        import obstore
-
         with _explained(self.location):
             pages = obstore.list(self._store, f"has/{execution}/")
             return [one["path"].rpartition("/")[2] for page in pages for one in page]
@@ -203,8 +188,6 @@ class Objects:
         Raises:
             NotFound: It does not exist, or the execution does not refer to it.
         """
-        import obstore
-
         if not self.has(execution, digest):
             if execution is None:
                 raise NotFound(f"there is no artifact {digest!r} in {self.location}")
@@ -226,8 +209,6 @@ class Objects:
             archive: The file.
             digest: Its digest.
         """
-        import obstore
-
         with _explained(self.location):
             obstore.put(self._store, f"workspace/{digest}", archive)
 
@@ -243,8 +224,6 @@ class Objects:
             NotFound: It does not exist.
             StoreError: It is damaged.
         """
-        import obstore
-
         _check(digest)
         name, hasher, left = f"workspace/{digest}", sha256(), size
         with _explained(self.location), into.open("xb") as file:
@@ -280,8 +259,6 @@ def _check(digest: str) -> None:
 @contextmanager
 def _explained(location: str) -> Iterator[None]:
     """Raise errors of an object store in this project's types."""
-    from obstore.exceptions import BaseError
-
     try:
         yield
     except FileNotFoundError as error:

@@ -198,7 +198,7 @@ def _go_on_after(tx: Transition, number: int, cleanup: Cleanup) -> None:
         tx.touch(of)
     if "failure" not in cleanup:
         if cleanup["then"] is not None:
-            tx.agenda.append(Entry(cleanup["then"]))
+            tx.agenda.append(tuple(cleanup["then"]))
         return
     provenance.drop(tx.state, cleanup["past"])
     if tx.blame is not None and cleanup["cause"] is None:
@@ -390,7 +390,7 @@ def undone(tx: Transition, act: Activation, error: ErrorData | None) -> None:
 def _finish_compensation(tx: Transition, number: int, undo: Undo) -> None:
     del tx.state["undos"][number]
     if not undo["failures"]:
-        tx.agenda.append(Entry(undo["then"]))
+        tx.agenda.append(tuple(undo["then"]))
         return
     failed = ", ".join(f["step"] for f in undo["failures"])
     message = f"{_why(undo)}could not be undone: {failed}"

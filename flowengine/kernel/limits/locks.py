@@ -46,7 +46,7 @@ def resume(tx: Transition, unit: Unit) -> None:
     """Resume a suspended unit."""
     move(unit, "ready")
     tx.resumed.add(unit["id"])
-    tx.agenda.append(Entry(unit.pop("then")))
+    tx.agenda.append(tuple(unit.pop("then")))
 
 
 def park(tx: Transition, unit: Unit) -> None:

@@ -11,20 +11,16 @@ list. Snapshots of journals contain these lists, so the form of a stored entry n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from flowengine.kernel.errors import StepFailure
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.compiled import EvaluationError, Plain
-    from flowengine.kernel.state.records import Arrival
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.state.records import Arrival
 
-    class Entry(tuple[Any, ...]):
-        """An entry of the agenda. Only the functions of this module create entries."""
-else:
-    Entry = tuple
-
-Broken: TypeAlias = "StepFailure | EvaluationError"
+Entry: TypeAlias = tuple[Any, ...]
+"""An entry of the agenda. Only the functions of this module create entries."""
+Broken: TypeAlias = StepFailure | EvaluationError
 """The failure of an expression that has no value, or an unusable value."""
 
 
@@ -33,37 +29,37 @@ Broken: TypeAlias = "StepFailure | EvaluationError"
 
 def arrive(arrival: Arrival, /) -> Entry:
     """Let a token arrive at a step."""
-    return Entry(("arrive", arrival))
+    return ("arrive", arrival)
 
 
 def activate(step: int, arrivals: list[Arrival], /) -> Entry:
     """Activate a step with the tokens that its join has released."""
-    return Entry(("activate", step, arrivals))
+    return ("activate", step, arrivals)
 
 
 def too_few(step: int, arrivals: list[Arrival], need: int, came: list[str], /) -> Entry:
     """Fail a join that no further tokens can reach."""
-    return Entry(("too_few", step, arrivals, need, came))
+    return ("too_few", step, arrivals, need, came)
 
 
 def cancel_late(scope: int, join: int, /) -> Entry:
     """Withdraw the tokens that can still reach a join that has fired."""
-    return Entry(("cancel_late", scope, join))
+    return ("cancel_late", scope, join)
 
 
 def need_broken(join: int, scope: int, failure: Broken, /) -> Entry:
     """Fail a scope because the `need` of a join in it has no value."""
-    return Entry(("need_broken", join, scope, failure))
+    return ("need_broken", join, scope, failure)
 
 
 def needs(scope: int, /) -> Entry:
     """Evaluate the `need` of joins that had no value again (retry)."""
-    return Entry(("needs", scope))
+    return ("needs", scope)
 
 
 def trigger_broken(arrival: Arrival, failure: Broken, /) -> Entry:
     """Fail a triggered step because its trigger could not be evaluated for a message."""
-    return Entry(("trigger_broken", arrival, failure))
+    return ("trigger_broken", arrival, failure)
 
 
 # Attempts and rounds of a unit
@@ -71,7 +67,7 @@ def trigger_broken(arrival: Arrival, failure: Broken, /) -> Entry:
 
 def attempt(unit: int, /) -> Entry:
     """Begin an attempt."""
-    return Entry(("attempt", unit))
+    return ("attempt", unit)
 
 
 def again(unit: int, noted: bool, /) -> Entry:
@@ -79,57 +75,57 @@ def again(unit: int, noted: bool, /) -> Entry:
 
     `noted`: it was already recorded as cut off.
     """
-    return Entry(("again", unit, noted))
+    return ("again", unit, noted)
 
 
 def uncertain(unit: int, /) -> Entry:
     """Restart an attempt that was stopped while it ran (retry), if necessary after a question."""
-    return Entry(("uncertain", unit))
+    return ("uncertain", unit)
 
 
 def pause(unit: int, error: ErrorData, /) -> Entry:
     """Pause before another attempt."""
-    return Entry(("pause", unit, error))
+    return ("pause", unit, error)
 
 
 def ended(unit: int, output: Plain, outcome: str, /) -> Entry:
     """End an attempt that has succeeded."""
-    return Entry(("ended", unit, output, outcome))
+    return ("ended", unit, output, outcome)
 
 
 def group_ended(unit: int, output: Plain, past: int, /) -> Entry:
     """End an attempt because the scope of its group has succeeded."""
-    return Entry(("group_ended", unit, output, past))
+    return ("group_ended", unit, output, past)
 
 
 def attempt_failed(unit: int, failure: Broken | ErrorData, /) -> Entry:
     """End an attempt that has failed. Another one follows, or the unit fails."""
-    return Entry(("attempt_failed", unit, failure))
+    return ("attempt_failed", unit, failure)
 
 
 def begin_round(unit: int, /) -> Entry:
     """Begin the next round of a loop."""
-    return Entry(("begin_round", unit))
+    return ("begin_round", unit)
 
 
 def test_until(unit: int, output: Plain, outcome: str, past: int | None, /) -> Entry:
     """Test the condition `until` of a loop."""
-    return Entry(("test_until", unit, output, outcome, past))
+    return ("test_until", unit, output, outcome, past)
 
 
 def pause_before_round(unit: int, /) -> Entry:
     """Pause before the next round."""
-    return Entry(("pause_before_round", unit))
+    return ("pause_before_round", unit)
 
 
 def limit(unit: int, /) -> Entry:
     """Restart the `timeout` of a running group or subflow (retry)."""
-    return Entry(("limit", unit))
+    return ("limit", unit)
 
 
 def cancel(unit: int, /) -> Entry:
     """Perform a `cancel` step."""
-    return Entry(("cancel", unit))
+    return ("cancel", unit)
 
 
 # The end of a unit
@@ -137,12 +133,12 @@ def cancel(unit: int, /) -> Entry:
 
 def unit_ended(unit: int, output: Plain, outcome: str = "ok", /) -> Entry:
     """End a unit that has succeeded. Its step continues, or its map counts an item."""
-    return Entry(("unit_ended", unit, output, outcome))
+    return ("unit_ended", unit, output, outcome)
 
 
 def unit_failed(unit: int, error: ErrorData, /) -> Entry:
     """End a unit that has failed for good."""
-    return Entry(("unit_failed", unit, error))
+    return ("unit_failed", unit, error)
 
 
 def unit_broken(unit: int, failure: Broken, anew: Entry | None = None, /) -> Entry:
@@ -150,7 +146,7 @@ def unit_broken(unit: int, failure: Broken, anew: Entry | None = None, /) -> Ent
 
     `anew` is the entry that a retry begins with (attempt).
     """
-    return Entry(("unit_broken", unit, failure, anew))
+    return ("unit_broken", unit, failure, anew)
 
 
 # Activations and maps
@@ -158,62 +154,62 @@ def unit_broken(unit: int, failure: Broken, anew: Entry | None = None, /) -> Ent
 
 def begin_act(act: int, /) -> Entry:
     """Restart an activation (retry)."""
-    return Entry(("begin_act", act))
+    return ("begin_act", act)
 
 
 def goes_on(act: int, /) -> Entry:
     """Let an activation continue that `cancel` withdrew as failed (retry)."""
-    return Entry(("goes_on", act))
+    return ("goes_on", act)
 
 
 def enough(act: int, came: list[str], /) -> Entry:
     """Begin a step whose join had too few arrivals, if there are enough now (retry)."""
-    return Entry(("enough", act, came))
+    return ("enough", act, came)
 
 
 def deadline(act: int, /) -> Entry:
     """Restart the `deadline` of an activation (retry)."""
-    return Entry(("deadline", act))
+    return ("deadline", act)
 
 
 def fill(act: int, /) -> Entry:
     """Begin items of a map while it has free places."""
-    return Entry(("fill", act))
+    return ("fill", act)
 
 
 def add_item(act: int, item: Plain, /) -> Entry:
     """Add an item from a message to a map."""
-    return Entry(("add_item", act, item))
+    return ("add_item", act, item)
 
 
 def counted(act: int, /) -> Entry:
     """Check whether enough items of a map have succeeded."""
-    return Entry(("counted", act))
+    return ("counted", act)
 
 
 def map_broken(act: int, failure: Broken, /) -> Entry:
     """Fail a map because of its settings rather than an item."""
-    return Entry(("map_broken", act, failure))
+    return ("map_broken", act, failure)
 
 
 def items_ended(act: int, /) -> Entry:
     """End a map whose items have all ended."""
-    return Entry(("items_ended", act))
+    return ("items_ended", act)
 
 
 def items_left(act: int, /) -> Entry:
     """End a map whose items have continued as separate tokens."""
-    return Entry(("items_left", act))
+    return ("items_left", act)
 
 
 def act_ended(act: int, status: str, outcome: str, output: Plain, /) -> Entry:
     """End an activation and send its token along `next`."""
-    return Entry(("act_ended", act, status, outcome, output))
+    return ("act_ended", act, status, outcome, output)
 
 
 def act_failed(act: int, error: ErrorData, /) -> Entry:
     """Fail an activation and find a handler."""
-    return Entry(("act_failed", act, error))
+    return ("act_failed", act, error)
 
 
 def act_broken(act: int, failure: Broken, anew: Entry | None = None, /) -> Entry:
@@ -221,12 +217,12 @@ def act_broken(act: int, failure: Broken, anew: Entry | None = None, /) -> Entry
 
     `anew` is the entry that a retry begins with (all of it).
     """
-    return Entry(("act_broken", act, failure, anew))
+    return ("act_broken", act, failure, anew)
 
 
 def handled(act: int, handler: int, error: ErrorData, /) -> Entry:
     """Perform the handler of a step after its compensation."""
-    return Entry(("handled", act, handler, error))
+    return ("handled", act, handler, error)
 
 
 # Scopes
@@ -234,27 +230,27 @@ def handled(act: int, handler: int, error: ErrorData, /) -> Entry:
 
 def opened(act: int, error: ErrorData | None, /) -> Entry:
     """Continue a flow whose initial environments are open, or could not be opened."""
-    return Entry(("opened", act, error))
+    return ("opened", act, error)
 
 
 def end_all(scope: int, line: list[int], past: int, /) -> Entry:
     """End a scope, with all its other tokens, because of a token."""
-    return Entry(("end_all", scope, line, past))
+    return ("end_all", scope, line, past)
 
 
 def scope_failed(scope: int, error: ErrorData, /) -> Entry:
     """End a scope with an error that no handler in it matches."""
-    return Entry(("scope_failed", scope, error))
+    return ("scope_failed", scope, error)
 
 
 def end_anew(scope: int, /) -> Entry:
     """End a scope again whose outputs had no value (retry)."""
-    return Entry(("end_anew", scope))
+    return ("end_anew", scope)
 
 
 def duration(scope: int, /) -> Entry:
     """Restart the `limits.duration` of a flow (retry)."""
-    return Entry(("duration", scope))
+    return ("duration", scope)
 
 
 # Undoing and cleaning up
@@ -262,22 +258,22 @@ def duration(scope: int, /) -> Entry:
 
 def undo(compensation: int, /) -> Entry:
     """Perform the next part of a compensation."""
-    return Entry(("undo", compensation))
+    return ("undo", compensation)
 
 
 def undo_failed(scope: int, error: ErrorData, then: list[Any], /) -> Entry:
     """Fail a scope instead of processing `then`, because a compensation was incomplete."""
-    return Entry(("undo_failed", scope, error, then))
+    return ("undo_failed", scope, error, then)
 
 
 def clean(scope: int, /) -> Entry:
     """Clean up after withdrawn work in a scope."""
-    return Entry(("clean", scope))
+    return ("clean", scope)
 
 
 def clean_on(cleanup: int, /) -> Entry:
     """Run the next `finally` of a cleanup."""
-    return Entry(("clean_on", cleanup))
+    return ("clean_on", cleanup)
 
 
 # Flows: `of` is the scope of a flow
@@ -285,42 +281,42 @@ def clean_on(cleanup: int, /) -> Entry:
 
 def flow_ended(of: int, past: int, /) -> Entry:
     """Evaluate the outputs of a flow whose tokens have all ended."""
-    return Entry(("flow_ended", of, past))
+    return ("flow_ended", of, past)
 
 
 def flow_handled(handler: int, error: ErrorData, of: int, /) -> Entry:
     """Perform a handler of a flow."""
-    return Entry(("flow_handled", handler, error, of))
+    return ("flow_handled", handler, error, of)
 
 
 def flow_end(status: str, error: ErrorData | None, outputs: Plain, of: int, /) -> Entry:
     """End a flow."""
-    return Entry(("flow_end", status, error, outputs, of))
+    return ("flow_end", status, error, outputs, of)
 
 
 def subflow_end(outputs: Plain, of: int, outcome: str, /) -> Entry:
     """End a subflow that has succeeded, with one of its outcomes."""
-    return Entry(("flow_end", "succeeded", None, outputs, of, outcome))
+    return ("flow_end", "succeeded", None, outputs, of, outcome)
 
 
 def main_flow_end(status: str, error: ErrorData | None, outputs: Plain, /) -> Entry:
     """End the main flow."""
-    return Entry(("flow_end", status, error, outputs))
+    return ("flow_end", status, error, outputs)
 
 
 def cancelled_flow_end(error: ErrorData, /) -> Entry:
     """End the main flow as cancelled."""
-    return Entry(("flow_end", "cancelled", error))
+    return ("flow_end", "cancelled", error)
 
 
 def flow_cancelled(reason: str, /) -> Entry:
     """Withdraw the whole execution because of a `cancel` step."""
-    return Entry(("flow_cancelled", reason))
+    return ("flow_cancelled", reason)
 
 
 def flow_close(status: str, error: ErrorData, /) -> Entry:
     """End the execution at once, without compensation and `finally`."""
-    return Entry(("flow_close", status, error))
+    return ("flow_close", status, error)
 
 
 def arrivals_of(entry: Entry) -> list[Arrival]:

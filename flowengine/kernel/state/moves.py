@@ -173,7 +173,7 @@ def hold(scope: Scope, then: Entry) -> None:
 def let_go(scope: Scope) -> Entry:
     """Restart a scope whose failure was held back, and return its next entry."""
     record: Any = scope
-    then = Entry(record.pop("then"))
+    then = tuple(record.pop("then"))
     if scope["phase"] == "held":
         _move_scope(scope, scope.pop("resumes", "open"))
     return then
