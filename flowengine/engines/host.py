@@ -9,7 +9,7 @@ from _thread import allocate_lock
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flowengine.engines.arriving_replies import ReplyFiles
 from flowengine.engines.attempts.environments import Environments
@@ -33,7 +33,6 @@ from flowengine.sdk import StepError
 from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.steps.context import ExecutionContext, File
 from flowengine.sdk.steps.previews import Shown
-from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall
 from flowengine.settings import Settings
 from flowengine.store_folder import (
     DATABASE,
@@ -42,6 +41,10 @@ from flowengine.store_folder import (
     remote_store,
     state_folder,
 )
+
+if TYPE_CHECKING:
+    from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall  # by pydantic
+
 
 _LINGER = 60_000
 _SHORT_PAUSE = 10_000

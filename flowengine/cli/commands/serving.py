@@ -11,7 +11,6 @@ from functools import partial
 from io import TextIOWrapper
 
 from flowengine import __version__
-from flowengine import worker as working
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
@@ -401,7 +400,8 @@ async def _answering(
     if arguments.http is None:
         yield
         return
-    health = working.health
+    from flowengine.worker import health  # needs the extra `serve`
+
     host, port = arguments.http
     async with health.answering(health.routes(is_ready, measures), host, port) as port:
         log("http", address=f"{host}:{port}")

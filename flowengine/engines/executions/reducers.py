@@ -7,10 +7,11 @@ need its result are therefore put back, and applied again once it has returned o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.journal.encoding import pack
@@ -20,9 +21,6 @@ from flowengine.sdk.python.imported_modules import import_function
 from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.values.plain_values import to_plain
 from flowengine.util.loops import is_interrupt
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 AT_ONCE = 0.02
 """Seconds that an event loop waits for functions before it puts events back."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.infos import ScreenInfo, WaitInfo
 from flowengine.errors import FlowEngineError
-from flowengine.execution_environment import EnvironmentManager
-from flowengine.execution_environment.registry.screens import ScreenAnswer
 from flowengine.kernel.notation.addresses import execution_of, shown_owner
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk import EnvironmentFailure
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment import EnvironmentManager
+    from flowengine.execution_environment.registry.screens import ScreenAnswer
 
 _OF_EXECUTIONS = frozenset({"action_call", "region", "execution"})
 """Scopes whose owner is an execution, or a part of one."""

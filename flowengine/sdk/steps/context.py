@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar
 
 from flowengine.kernel.graph.compiled import Plain
-
-if TYPE_CHECKING:
-    import logging
 
 _Result = TypeVar("_Result")
 
