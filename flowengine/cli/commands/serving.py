@@ -18,8 +18,8 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
 from flowengine.engines.host import SystemClock
-from flowengine.engines.remote_stores import temporal
-from flowengine.engines.results import ScheduledStart
+from flowengine.engines.infos import ScheduledStart
+from flowengine.engines.stores import temporal
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.store_folder import remote_store

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from flowengine.engines.infos import ScreenInfo, WaitInfo
+from flowengine.engines.infos import ScreenInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.errors import FlowEngineError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.execution_environment.registry.screens import ScreenAnswer

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from flowengine.engines.host import Clock, Host, ToolAuthority
-from flowengine.engines.results import ScheduledStart
+from flowengine.engines.host import Clock, Host
+from flowengine.engines.infos import ScheduledStart
 from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.temporal import worker
 from flowengine.engines.temporal.connection import read_address
@@ -18,6 +18,7 @@ from flowengine.engines.temporal.requests import MOST_BYTES, MOST_OFFERED
 from flowengine.engines.temporal.room import LARGEST_HISTORY
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import refuse
+from flowengine.engines.tool_authority import ToolAuthority
 from flowengine.errors import UsageError
 from flowengine.sdk.python.argument_checks import offered
 from flowengine.sdk.texts.sizes import size_text
