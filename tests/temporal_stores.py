@@ -20,7 +20,7 @@ from temporalio.service import RPCError
 
 from flowengine.engines import engine
 from flowengine.engines.stores import open_store
-from flowengine.engines.temporal import opening, worker
+from flowengine.engines.temporal import worker, working
 from flowengine.engines.temporal.heartbeat import DEFAULT
 from flowengine.engines.temporal.listing import Listing
 from flowengine.engines.temporal.objects import VARIABLE
@@ -134,7 +134,7 @@ def running_worker(address: str) -> Iterator[None]:
     failures: list[BaseException] = []
 
     def run() -> None:
-        work = opening.work(
+        work = working.work(
             address,
             drain=0,
             heartbeat=DEFAULT,

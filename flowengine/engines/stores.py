@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 from flowengine.engines import temporal as remote_stores
 from flowengine.engines.memory.store import MemoryStore
@@ -40,8 +40,8 @@ def open_store(
     return store
 
 
-def temporal() -> Any:
-    """Return `flowengine.engines.temporal.opening`, which is loaded once such a store is used.
+def temporal(door: Literal["opening", "working"] = "opening") -> Any:
+    """Return a door of `flowengine.engines.temporal`, which is loaded when it is first used.
 
     Nothing else imports the package of stores in Temporal.
 
@@ -49,7 +49,7 @@ def temporal() -> Any:
         UsageError: Temporal's package is not installed.
     """
     try:
-        return remote_stores.opening
+        return getattr(remote_stores, door)
     except ModuleNotFoundError as error:
         raise missing_package(error) or error from None
 

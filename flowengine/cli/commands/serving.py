@@ -365,14 +365,14 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
         nonlocal is_ready
         is_ready = True
         log("started", store=address, offers=_offers(arguments))
-        if (missing := temporal().without_objects()) is not None:
+        if (missing := temporal("working").without_objects()) is not None:
             log("warning", message=missing)
 
     def attempted(execution: str, flow: str, address: str) -> None:
         log("taken", execution=execution, flow=flow, why="attempt", step=address)
 
     async def work(stopping: asyncio.Event) -> None:
-        await temporal().work(
+        await temporal("working").work(
             address,
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,
