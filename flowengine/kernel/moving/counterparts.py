@@ -1,7 +1,8 @@
 """Two forms of a flow side by side: which step, body and flow of one stands for which of the other.
 
 A mapping contains the names that differ: `steps`, `state`, `signals` and `inputs`, each old name →
-new name, and `values` for inputs and state.
+new name, where None drops a value of the state or the messages of a signal. `values` has values for
+`inputs` and `state`.
 """
 
 from __future__ import annotations
