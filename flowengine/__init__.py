@@ -27,8 +27,15 @@ if TYPE_CHECKING:
     from flowengine.client.client import AsyncClient, Client
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
-    from flowengine.engines.infos import Answering, Difference, ExecutionInfo, Reason, WaitInfo
-    from flowengine.engines.results import Decision, ExecutionResult, Sent, Update
+    from flowengine.engines.infos import Difference, ExecutionInfo, Reason
+    from flowengine.engines.results import (
+        Answering,
+        Decision,
+        ExecutionResult,
+        Sent,
+        Update,
+        WaitInfo,
+    )
     from flowengine.engines.stream_parts import (
         CallPart,
         EndPart,
@@ -162,9 +169,10 @@ _HOMES = {
         ),
         ".engines.stream_parts",
     ),
-    **dict.fromkeys(("Decision", "ExecutionResult", "Sent", "Update"), ".engines.results"),
+    **dict.fromkeys(("Difference", "ExecutionInfo", "Reason"), ".engines.infos"),
     **dict.fromkeys(
-        ("Answering", "Difference", "ExecutionInfo", "Reason", "WaitInfo"), ".engines.infos"
+        ("Answering", "Decision", "ExecutionResult", "Sent", "Update", "WaitInfo"),
+        ".engines.results",
     ),
 }
 

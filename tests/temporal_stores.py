@@ -19,7 +19,8 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
 from flowengine.engines import engine
-from flowengine.engines.temporal import opening, worker
+from flowengine.engines.stores import open_store
+from flowengine.engines.temporal import worker, working
 from flowengine.engines.temporal.heartbeat import DEFAULT
 from flowengine.engines.temporal.listing import Listing
 from flowengine.engines.temporal.objects import VARIABLE
@@ -61,7 +62,7 @@ class Stores:
     def __init__(self, namespaces: Namespaces) -> None:
         namespaces.prepare()
         self._namespaces = namespaces
-        self._open = engine._opened  # so that tests of folders are those of Temporal, unchanged
+        self._open = open_store  # so that tests of folders are those of Temporal, unchanged
         self._of_folders: dict[str, str] = {}
         self._idle = set[str]()
         self._workers = ExitStack()
@@ -110,7 +111,7 @@ def stores_in_temporal(namespaces: Namespaces, objects: str) -> Iterator[Stores]
     with patches_everywhere() as patch:
         patch.setenv(VARIABLE, objects)
         patch.setenv(SETTING, stores.default)
-        patch.setattr(engine, "_opened", stores.opened)
+        patch.setattr(engine, "open_store", stores.opened)
         patch.setattr(worker, "guarded", unguarded)
         patch.setattr(Client, "start_workflow", begun.noted(Client.start_workflow))
         for name in LISTS:
@@ -133,7 +134,7 @@ def running_worker(address: str) -> Iterator[None]:
     failures: list[BaseException] = []
 
     def run() -> None:
-        work = opening.work(
+        work = working.work(
             address,
             drain=0,
             heartbeat=DEFAULT,

@@ -29,7 +29,7 @@ def test_every_name_is_listed_and_every_hint_can_be_read(package: str) -> None:
 
 def test_names_of_agents_programs_are_in_the_root() -> None:
     from flowengine import AgentRunFailed, Answering, TextPart, tool
-    from flowengine.engines.infos import Answering as Defined
+    from flowengine.engines.results import Answering as Defined
     from flowengine.tool_environment import tool as decorated
 
     assert issubclass(AgentRunFailed, Exception)

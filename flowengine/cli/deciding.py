@@ -14,9 +14,9 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, show_error, when
 from flowengine.cli.views.approvals import rows, standing
 from flowengine.cli.views.waits import is_overdue
-from flowengine.engines.infos import WaitInfo
+from flowengine.engines.infos import LISTED
 from flowengine.engines.people.approvals import participle
-from flowengine.engines.results import LISTED, Decision
+from flowengine.engines.results import Decision, WaitInfo
 from flowengine.engines.typed_text import edited_field, supplied_value
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.store import every_item

@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, urlsplit
 from flowengine import Engine
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
-from flowengine.engines.infos import WaitInfo
-from flowengine.engines.people import logins
+from flowengine.engines import logins
+from flowengine.engines.results import WaitInfo
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import StepError
 from flowengine.sdk.environments.resources import background

@@ -15,8 +15,7 @@ from flowengine.cli.process import ProcessEnd
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow, load
-from flowengine.engines.infos import DeployedInfo, UpgradeInfo
-from flowengine.engines.results import ExecutionPage, WaitPage
+from flowengine.engines.infos import DeployedInfo, ExecutionPage, UpgradeInfo, WaitPage
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.flow import building
 from flowengine.journal.records import ENDED

@@ -10,7 +10,7 @@ from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, Parser, add
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import first_line
 from flowengine.engines.declared_environments import DeclaredEnvironments
-from flowengine.engines.results import LISTED
+from flowengine.engines.infos import LISTED
 from flowengine.errors import FlowEngineError
 
 

@@ -45,7 +45,7 @@ from flowengine import errors
 from flowengine.client import requests
 from flowengine.client.event_lines import EventLines, StreamedEvent
 from flowengine.client.requests import ApiRequest
-from flowengine.engines.results import StoreEvent
+from flowengine.engines.infos import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.journal.records import ENDED

@@ -14,23 +14,18 @@ from flowengine.engines.infos import (
     DeployedInfo,
     Difference,
     ExecutionInfo,
+    ExecutionPage,
     GrantInfo,
     Reason,
+    ScheduledStart,
     ScreenInfo,
     SharedBudgetInfo,
     StartInfo,
-    UpgradeInfo,
-    WaitInfo,
-)
-from flowengine.engines.results import (
-    Decision,
-    ExecutionPage,
-    ExecutionResult,
-    ScheduledStart,
-    Sent,
     StoreEvent,
+    UpgradeInfo,
     WaitPage,
 )
+from flowengine.engines.results import Decision, ExecutionResult, Sent, WaitInfo
 from flowengine.errors import Conflict, InputError, NotFound, StoreError, UsageError
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.view import only_choice

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flowengine.errors import UsageError
 from flowengine.kernel.waiting.approvals import gave_away
 from flowengine.settings import Settings
 
@@ -31,20 +30,6 @@ class Actor(NamedTuple):
         return fields if self.entered_by is None else {**fields, "entered_by": self.entered_by}
 
 
-def check_user(user: str) -> None:
-    """Check the form of a user that a caller names.
-
-    Raises:
-        UsageError: It is a group, or not `user:NAME`.
-    """
-    if user.startswith("group:"):
-        raise UsageError(
-            f"{user} is a group, and only users act and decide", hint="name one of its members"
-        )
-    if not user.startswith("user:") or len(user) == len("user:"):
-        raise UsageError(f"{user!r} is not a user", hint="users are written as user:NAME")
-
-
 def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
     """Return whether a user is an assignee of a wait.
 
@@ -54,36 +39,6 @@ def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
         return False
     assignees = wait.get("assignees")
     return not assignees or settings.is_one_of(user, assignees)
-
-
-def undecidable(wait: Mapping[str, Any], settings: Settings) -> dict[str, str]:
-    """Return why no user may decide on a wait: each assignee with a sentence.
-
-    The sentences contain no paths of this host, because clients of a server read them.
-
-    Returns:
-        Assignee → reason. Empty if a user may decide.
-    """
-    rights = {}
-    for name in wait.get("assignees") or ():
-        group = name.removeprefix("group:")
-        members = {name} if group == name else settings.groups.get(group, frozenset())
-        if any(is_assignee(wait, user, settings) for user in members):
-            return {}
-        rights[name] = _why_none(wait, name, members, settings)
-    return rights
-
-
-def _why_none(wait: Mapping[str, Any], name: str, members: Set[str], settings: Settings) -> str:
-    """Return why none of the users of an assignee may decide."""
-    if not members:
-        return f"{name} has no members"
-    barred = sum(excluded(wait, [user], settings) is not None for user in members)
-    who = name if name in members else f"every member of {name}"
-    why = ["is excluded"] if barred else []
-    if barred < len(members):
-        why.append("has delegated it")
-    return f"{who} {' or '.join(why)}"
 
 
 class Exclusion(NamedTuple):

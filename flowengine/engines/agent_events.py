@@ -9,9 +9,11 @@ from flowengine.agents.actions import TURN, answering_message, display_name
 from flowengine.agents.generated_calls import calls_of
 from flowengine.engines.arriving_answers import ArrivingAnswers
 from flowengine.engines.engine import Engine
-from flowengine.engines.executions.linked_flows import read, state_at
+from flowengine.engines.executions.linked_flows import read
+from flowengine.engines.infos import LISTED
 from flowengine.engines.inspection.call_endings import shown_status
-from flowengine.engines.results import LISTED, Update
+from flowengine.engines.results import Update
+from flowengine.engines.snapshots import state_at
 from flowengine.engines.starting.beginning import exists
 from flowengine.engines.stream_parts import (
     AgentEnded,

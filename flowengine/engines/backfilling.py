@@ -8,7 +8,7 @@ from typing import Any
 
 from flowengine.engines.deployed_flows import start_at
 from flowengine.engines.host import Host
-from flowengine.engines.results import ScheduledStart
+from flowengine.engines.infos import ScheduledStart
 from flowengine.engines.running.driving import Driving
 from flowengine.journal.records import ENDED
 

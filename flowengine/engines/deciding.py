@@ -8,23 +8,31 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Unpack
 
-from flowengine.engines import people
-from flowengine.engines.actors import is_assignee
-from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
-from flowengine.engines.people.answering import choice_of, hand_over, record_decision
-from flowengine.engines.people.grants import grants_of, revoke
-from flowengine.engines.people.waits import page_of_waits, wait_of
+from flowengine.engines.actors import Actor, is_assignee
+from flowengine.engines.grants import grants_of, revoke
+from flowengine.engines.host import Host
+from flowengine.engines.infos import GrantInfo, WaitPage
+from flowengine.engines.logins import log_in
+from flowengine.engines.people.answering import hand_over, record_decision
+from flowengine.engines.people.approvals import check_decidable
+from flowengine.engines.people.logins import is_logged_in, login_of
+from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.reading import Group
-from flowengine.engines.results import Decision, WaitPage
-from flowengine.errors import FlowEngineError, UsageError
+from flowengine.engines.results import Answering, Decision, ExecutionResult, WaitInfo
+from flowengine.engines.tool_authority import CallAnswer
+from flowengine.errors import FlowEngineError, InputError, UsageError
+from flowengine.journal.records import ListedWait, WaitFilter
+from flowengine.journal.shapes import WAITS
+from flowengine.kernel.view import only_choice
 from flowengine.sdk.environments import LoginPage
 from flowengine.sdk.environments.resources import background
 from flowengine.sdk.python.argument_checks import check_keywords, check_one_of
+from flowengine.settings import Settings
 from flowengine.store_folder import remote_store
 from flowengine.util.blocking import Either, blocking, on_loop
 
 PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")
-"""The keys of `flowengine.engines.infos.Answering`, which the command line does not load."""
+"""The keys of `flowengine.engines.results.Answering`, which the command line does not load."""
 
 
 class Approvals(Group):
@@ -102,8 +110,8 @@ class Approvals(Group):
         Args:
             wait: The wait.
         """
-        login = people.logins.login_of(wait) if wait.get("status") != "closed" else None
-        return login is not None and not people.logins.is_logged_in(login)
+        login = login_of(wait) if wait.get("status") != "closed" else None
+        return login is not None and not is_logged_in(login)
 
     @blocking
     async def log_in(self, wait: str, page: LoginPage, *, by: str | None = None) -> None:
@@ -123,9 +131,9 @@ class Approvals(Group):
             StepError: The login failed, or was refused.
         """
         asked = self.show(wait)
-        if (login := people.logins.login_of(asked)) is None:
+        if (login := login_of(asked)) is None:
             raise UsageError(f"{wait} is about no login", hint="decide it: flowengine approve ID")
-        work = partial(people.logins.log_in, login, self._who(by).user, page)
+        work = partial(log_in, login, self._who(by).user, page)
         await Either(lambda: background().run(work()), lambda: background().wait(work()))
 
     log_in_async = on_loop(log_in)
@@ -184,7 +192,7 @@ class Approvals(Group):
     def consulting(
         self,
         execution: str,
-        answer: people.tool_authority.CallAnswer,
+        answer: CallAnswer,
         refused: Callable[[FlowEngineError], None] | None = None,
     ) -> Iterator[None]:
         """Consult a function about the calls of one execution, instead of the engine's authority.
@@ -288,3 +296,97 @@ class Approvals(Group):
 
     def _hand_over(self, wait: str, what: str, by: str | None, **more: str | None) -> WaitInfo:
         return hand_over(self._host, self._driving, wait, what, self._who(by), **more)
+
+
+def choice_of(host: Host, wait: str, counts_as: str) -> str:
+    """Return the only choice of a wait that counts as approval or rejection.
+
+    Raises:
+        InputError: The wait has no such choice, or several.
+        Conflict: A wait of this kind is not decided on.
+    """
+    view = wait_of(host, wait)
+    check_decidable(wait, view["kind"])
+    choices = view.get("choices", [])
+    if (choice := only_choice(view, counts_as)) is not None:
+        return str(choice["id"])
+    known = ", ".join(choice["id"] for choice in choices) or "none"
+    is_counted = any(choice.get("counts_as") == counts_as for choice in choices)
+    how_many = "several choices count" if is_counted else "no choice counts"
+    raise InputError(
+        f"{wait}: {how_many} as '{counts_as}'",
+        field="choice",
+        hint=f"decide with one of: {known}",
+    )
+
+
+def page_of_waits(
+    host: Host, limit: int, after: str | None, assignee: str | None, **wanted: Any
+) -> WaitPage:
+    """Return a page of waits.
+
+    Args:
+        host: Provides the store.
+        limit: Size of the page.
+        after: `next` of the page before.
+        assignee: Only waits that this user may answer.
+        **wanted: Other fields of `WaitFilter`. `execution` may be a prefix of its id.
+
+    Returns:
+        The page. It is shorter than `limit` if the user is excluded from some waits, has delegated
+        or approved some, or other users have claimed some. Messages of conversations are only among
+        the waits of their execution, since a conversation is not an approval.
+    """
+    settings = host.settings
+    if wanted["execution"] is not None:
+        wanted["execution"] = host.store.find_execution(wanted["execution"])
+    elif not wanted["kinds"]:
+        wanted["kinds"] = sorted(WAITS - {"session"})
+    if assignee is not None:
+        wanted["assignees"] = [assignee, *settings.groups_of(assignee)]
+    page = host.store.waits(WaitFilter(**wanted), after, limit)
+    return WaitPage(
+        [
+            stored_wait_view(wait)
+            for wait in page.items
+            if (assignee is None or _is_mine(wait, assignee, settings))
+            and not (wanted["execution"] is None and _is_message(wait))
+        ],
+        page.next,
+    )
+
+
+def _is_mine(wait: ListedWait, user: str, settings: Settings) -> bool:
+    """Return whether a user may decide on a wait, perhaps after claiming it, and has not yet."""
+    if not is_assignee(wait.record, user, settings):
+        return False
+    is_free = wait.record.get("claimed_by") in (None, user) and user not in wait.journaled
+    return not wait.open or is_free
+
+
+def _is_message(wait: ListedWait) -> bool:
+    """Return whether a wait is for the next message of a conversation (`chat`)."""
+    return bool(wait.record.get("chat")) and wait.record["kind"] == "ask"
+
+
+def answer_questions(host: Host, result: ExecutionResult, choice: str, who: Actor) -> bool:
+    """Answer all open questions about attempts with an unknown outcome.
+
+    Args:
+        host: Provides the store.
+        result: The state of the execution.
+        choice: `retry` or `fail`.
+        who: The actor who answers.
+
+    Returns:
+        Whether there were any.
+
+    Raises:
+        UsageError: The choice answers no question.
+    """
+    if choice not in ("retry", "fail"):
+        raise UsageError(f"on_crash is {choice!r}", hint="it is retry or fail")
+    questions = [wait for wait in result.waits if wait.get("ran") == "maybe"]
+    for wait in questions:
+        record_decision(host, wait["id"], choice, {}, who)
+    return bool(questions)

@@ -9,11 +9,9 @@ from typing import Any
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
-from flowengine.engines.infos import DeployedInfo, StartInfo
-from flowengine.engines.results import ScheduledStart
+from flowengine.engines.infos import DeployedInfo, ScheduledStart, StartInfo
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.inputs import check_inputs
-from flowengine.engines.starting.separate import id_of_cause
 from flowengine.errors import (
     Conflict,
     FlowEngineError,
@@ -25,6 +23,7 @@ from flowengine.errors import (
 from flowengine.flow.schedules import NoSchedule, Schedule, delay_of, execution_of, name_of
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Deployed, OfFlows, Scheduled
+from flowengine.journal.store import Store
 from flowengine.kernel.expressions.names import inputs_of_start
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import format_time
@@ -381,3 +380,33 @@ def _check_same_meaning(host: Host, flow: LoadedFlow, other: Deployed) -> None:
             f"{name} was deployed at {format_time(other.at)} with other contents",
             hint="change 'version' in the file",
         )
+
+
+def id_of_cause(store: Store, id: str, flow: str, started_by: str) -> str:
+    """Return the id of the execution that has a cause, whether it exists or not.
+
+    Another execution has the derived id if a program with access to the store chose it. The cause
+    then has the next id that is free or its own.
+
+    Args:
+        store: The store.
+        id: The id that is derived from the cause.
+        flow: Id of the flow that the cause starts.
+        started_by: Who starts it.
+    """
+    number, given = 1, id
+    while True:
+        try:
+            there = store.execution(given)
+        except NotFound:
+            return given
+        if (there.flow, there.started_by) == (flow, started_by):
+            return given
+        import logging
+
+        logging.getLogger("flowengine.engines").warning(
+            "the id %s of an execution of '%s' that %s starts is taken by one of '%s' by %s",
+            *(given, flow, started_by, there.flow, there.started_by),
+        )
+        number += 1
+        given = f"{id}.{number}"

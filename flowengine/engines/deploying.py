@@ -20,9 +20,8 @@ from flowengine.engines.deployed_flows import (
     undeploy,
 )
 from flowengine.engines.flows import LoadedFlow, as_loaded
-from flowengine.engines.infos import DeployedInfo, StartInfo
+from flowengine.engines.infos import DeployedInfo, ScheduledStart, StartInfo
 from flowengine.engines.reading import Group
-from flowengine.engines.results import ScheduledStart
 from flowengine.journal.records import OfFlows
 
 

@@ -12,28 +12,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from os import PathLike
 from typing import Any, Self
 
 from flowengine import execution_environment
-from flowengine.engines import inspection, people
-from flowengine.engines.actors import Actor, check_user
-from flowengine.engines.arriving_replies import ReplyReader
-from flowengine.engines.deciding import Approvals
+from flowengine.engines import inspection
+from flowengine.engines.actors import Actor
+from flowengine.engines.arriving_replies import ReplyFiles, ReplyReader
+from flowengine.engines.deciding import Approvals, answer_questions
 from flowengine.engines.deploying import DeployedFlows
-from flowengine.engines.environments.making import make_environments
+from flowengine.engines.environments.making import environments_of, make_environments
 from flowengine.engines.flows import LANGUAGE, LoadedFlow, as_loaded, check_flow
-from flowengine.engines.host import (
-    Clock,
-    Host,
-    Ids,
-    RandomIds,
-    SystemClock,
-    ToolAuthority,
-    open_store,
-)
+from flowengine.engines.host import Clock, Host, Ids, RandomIds, SystemClock
 from flowengine.engines.infos import ScreenInfo
 from flowengine.engines.inspection.open_environments import (
     failures,
@@ -45,8 +37,6 @@ from flowengine.engines.inspection.unattended import due, quarantined, want
 from flowengine.engines.inspection.updates import Subscription, updates
 from flowengine.engines.messages import send_signal
 from flowengine.engines.operating import Executions
-from flowengine.engines.people.answering import answer_questions
-from flowengine.engines.remote_stores import temporal
 from flowengine.engines.results import (
     ExecutionResult,
     Sent,
@@ -56,6 +46,8 @@ from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.shared_budgets import Budgets
 from flowengine.engines.starting.beginning import Starting, record
+from flowengine.engines.stores import open_store, temporal
+from flowengine.engines.tool_authority import Consultant, ToolAuthority
 from flowengine.errors import NotAllowed, UsageError
 from flowengine.flow import building
 from flowengine.journal.records import OPEN, Due
@@ -66,7 +58,6 @@ from flowengine.sdk.python.argument_checks import (
     check_kinds,
     check_methods,
     check_one_of,
-    in_words,
     milliseconds,
     offered,
 )
@@ -147,10 +138,12 @@ class Engine:
             raise UsageError(f"workdir: {os.fspath(workdir)} is not a directory")
         check_path("the directory", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
-        opened = _opened(store, durability or settings.durability or "power")
+        opened = open_store(store, durability or settings.durability or "power")
         is_remote = remote_store(str(opened.location)) is not None
         if is_remote:
             temporal().check_caller(opened, tool_authority, clock, runtime_resources, offers)
+        folder = opened.folder
+        self._replies = None if folder is None else ReplyFiles(folder)
         host = Host(
             opened,
             language=LANGUAGE,
@@ -164,6 +157,7 @@ class Engine:
             ttl=milliseconds("ttl", ttl),
             resources=runtime_resources,
             offers=offered(offers),
+            reply_writer=None if self._replies is None else self._replies.writer,
         )
         self._host = host
         self.user = user or current_user()
@@ -249,9 +243,7 @@ class Engine:
 
     @property
     def _manager(self) -> execution_environment.EnvironmentManager:
-        environments: Any = self._host.environments
-        manager: execution_environment.EnvironmentManager = environments.manager
-        return manager
+        return environments_of(self._host).manager
 
     def decode_payloads(
         self, payloads: Sequence[Mapping[str, Any]], namespace: str | None = None
@@ -303,7 +295,7 @@ class Engine:
     def _other(self, to: str | PathLike[str]) -> JournalStore:
         """Open another store, to which executions are moved."""
         durability = self._host.store.durability
-        return _opened(to, "power" if durability == "none" else durability)
+        return open_store(to, "power" if durability == "none" else durability)
 
     def close(self) -> None:
         """Release all leases and close the store. A second call has no effect."""
@@ -482,7 +474,14 @@ class Engine:
 
         Another process renews the leases for this one while it lives. `flowengine worker` has one.
         """
-        return self._host.keeper.guarded()
+        from flowengine.engines.guard import guarded_leases
+
+        store = self._host.store
+        return (
+            nullcontext()
+            if store.folder is None
+            else guarded_leases(self._host.keeper, store.location)
+        )
 
     async def drain_async(self, patience: float) -> None:
         """Stop driving: running attempts may end, no others begin, and leases are released.
@@ -601,8 +600,8 @@ class Engine:
 
         A store in memory or in Temporal has no such processes.
         """
-        if self._host.replies is not None:
-            self._host.replies.want()
+        if self._replies is not None:
+            self._replies.want()
 
     def arriving_replies(self, execution: str) -> ReplyReader | None:
         """Return a reader of the replies that models are writing, in any process.
@@ -616,8 +615,7 @@ class Engine:
         Returns:
             None: the store is in memory or in Temporal.
         """
-        replies = self._host.replies
-        return None if replies is None else replies.reader(execution)
+        return None if self._replies is None else self._replies.reader(execution)
 
     def subscribe(
         self, callback: Callable[[Update], None], *, output: bool = False, gather: float = 0
@@ -763,10 +761,8 @@ class Engine:
     # Internals
 
     @cached_property
-    def _consultant(self) -> people.tool_authority.Consultant:
-        return people.tool_authority.Consultant(
-            self._host, self._tool_authority, Actor(self.user, "callback")
-        )
+    def _consultant(self) -> Consultant:
+        return Consultant(self._host, self._tool_authority, Actor(self.user, "callback"))
 
     def _who(self, by: str | None) -> Actor:
         """Return the actor, for the history.
@@ -802,19 +798,15 @@ class Engine:
         )
 
 
-def _opened(
-    store: str | PathLike[str] | JournalStore | None, durability: Durability
-) -> JournalStore:
-    """Return an open store."""
-    if store is not None and not isinstance(store, str | PathLike):
-        if not hasattr(store, "location"):
-            raise UsageError(
-                f"{in_words(store)} is not a store",
-                hint="give a directory or an address, or None for a store in memory",
-            )
-        return store
-    address = None if store is None else remote_store(store)
-    if address is None:
-        return open_store(store, durability)
-    opened: JournalStore = temporal().open_remote(address)
-    return opened
+def check_user(user: str) -> None:
+    """Check the form of a user that a caller names.
+
+    Raises:
+        UsageError: It is a group, or not `user:NAME`.
+    """
+    if user.startswith("group:"):
+        raise UsageError(
+            f"{user} is a group, and only users act and decide", hint="name one of its members"
+        )
+    if not user.startswith("user:") or len(user) == len("user:"):
+        raise UsageError(f"{user!r} is not a user", hint="users are written as user:NAME")

@@ -23,9 +23,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import IO, NamedTuple
 
+from flowengine.engines.leases import LeaseKeeper
 from flowengine.errors import StoreError
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.records import Owner
@@ -300,6 +301,25 @@ class Guard:
             f"begin again elsewhere: it gave the server no sign of life for {silence} s, because "
             "it was stopped, held up by a function, or cut off. Start it again."
         )
+
+
+@contextmanager
+def guarded_leases(keeper: LeaseKeeper, location: str) -> Iterator[None]:
+    """Have another process renew the leases during a block while this one is held up.
+
+    Args:
+        keeper: Renews them otherwise.
+        location: Of a store in a directory.
+    """
+    keeper.keep()
+    with closing(Pulse()) as pulse:
+        keeper.on_beat = pulse.beat
+        try:
+            named = location, *map(str, keeper.owner)
+            with guarded(Pulse.__module__, pulse, keeper.ttl / 1000, *named):
+                yield
+        finally:
+            keeper.on_beat = lambda: None
 
 
 def main(worker: str, file: str, heartbeat: str, location: str, *owner: str) -> None:

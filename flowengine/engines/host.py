@@ -11,19 +11,18 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from flowengine.engines.arriving_replies import ReplyFiles
 from flowengine.engines.attempts.environments import Environments
 from flowengine.engines.attempts.lines_at_work import LinesAtWork
-from flowengine.engines.attempts.printed import PRINTING, Follower
+from flowengine.engines.attempts.printed import PRINTING, Follower, PartWriter
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import Language, LinkedFlow, LinkedFlows
 from flowengine.engines.executions.parts import Timers
 from flowengine.engines.leases import LeaseKeeper
 from flowengine.engines.results import Update, deliver
-from flowengine.errors import Hint, NotFound, StoreError
+from flowengine.errors import NotFound, StoreError
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.records import ENDED, Loaded, Owner
-from flowengine.journal.store import ArtifactPort, Durability, JournalStore, Store
+from flowengine.journal.store import ArtifactPort, JournalStore, Store
 from flowengine.journal.writing import JournalPort
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
@@ -34,13 +33,6 @@ from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.steps.context import ExecutionContext, File
 from flowengine.sdk.steps.previews import Shown
 from flowengine.settings import Settings
-from flowengine.store_folder import (
-    DATABASE,
-    claim,
-    find_store,
-    remote_store,
-    state_folder,
-)
 
 if TYPE_CHECKING:
     from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall  # by pydantic
@@ -58,7 +50,8 @@ class Host:
         store: Contains the executions.
         language: Evaluates expressions.
         rules: The rules of this host.
-        environments: Makes the environments of its executions, on first use.
+        environments: Makes the environments of its executions, on first use. None: steps that
+            need one fail.
         clock: Returns the time.
         ids: Creates ids.
         settings: Settings of this host.
@@ -69,6 +62,8 @@ class Host:
         resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
         offers: Offers of this process to steps that need them.
+        reply_writer: Returns what writes the parts of replies of an attempt for readers in other
+            processes, by the id of its execution and its address.
     """
 
     def __init__(
@@ -77,7 +72,7 @@ class Host:
         *,
         language: Language,
         rules: Rules,
-        environments: Callable[[Host], Environments],
+        environments: Callable[[Host], Environments] | None = None,
         clock: Clock,
         ids: Ids,
         settings: Settings,
@@ -86,6 +81,7 @@ class Host:
         ttl: int,
         resources: Mapping[str, Any] | None = None,
         offers: Iterable[str] = (),
+        reply_writer: Callable[[str, str], PartWriter | None] | None = None,
     ) -> None:
         self.store: Store = store
         self.journals: JournalPort = store
@@ -103,8 +99,7 @@ class Host:
         self.linger = _LINGER if linger is None else linger
         self._pauses = None if linger is None else max(linger, _SHORT_PAUSE)
         self.keeper = LeaseKeeper(store, ttl)
-        in_memory = store.location == "memory"
-        indexed = not in_memory and remote_store(store.location) is None
+        in_memory, indexed = store.location == "memory", store.folder is not None
         self.flows = LinkedFlows(store, language, in_memory=in_memory, indexed=indexed)
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Called with the id of an execution and its environments that could not be closed."""
@@ -114,7 +109,7 @@ class Host:
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
         """The subscribers that also receive output and replies as they arrive."""
-        self._replies: ReplyFiles | None = None
+        self._reply_writer = reply_writer
         self._lines_at_work: dict[str, LinesAtWork] = {}
         """Execution → what its attempts have logged, until all of them have ended."""
         self.traced = False
@@ -150,9 +145,9 @@ class Host:
             self._environments.close()
 
     @property
-    def environments(self) -> Environments:
-        """The environments of its executions, created on first use from any thread."""
-        if self._environments is None:
+    def environments(self) -> Environments | None:
+        """The environments of its executions, created on first use from any thread, if any."""
+        if self._environments is None and self._make_environments is not None:
             with self._making:
                 if self._environments is None:
                     self._environments = self._make_environments(self)
@@ -275,21 +270,14 @@ class Host:
         finally:
             PRINTING.reset(token)
 
-    @property
-    def replies(self) -> ReplyFiles | None:
-        """Replies that arrive, for readers in other processes. None: it has no such store."""
-        if self._replies is None and (folder := folder_of(self.store)) is not None:
-            self._replies = ReplyFiles(folder)
-        return self._replies
-
     def follower(self, execution: str, address: str, *, is_quick: bool) -> Follower | None:
         """Return the receiver of an attempt's output and reply parts, if anything wants it.
 
         Subscribers of this process want both, readers in other processes the parts. A quick step
         calls no model, so it has no parts for those.
         """
-        replies = None if is_quick else self.replies
-        writer = None if replies is None else replies.writer(execution, address)
+        write = None if is_quick else self._reply_writer
+        writer = None if write is None else write(execution, address)
         if not self.followers and writer is None:
             return None
 
@@ -314,7 +302,7 @@ class Host:
         None: the store does not outlive this process.
         """
         lines = self._lines_at_work.get(execution)
-        if lines is None and (folder := folder_of(self.store)) is not None:
+        if lines is None and (folder := self.store.folder) is not None:
             lines = self._lines_at_work.setdefault(execution, LinesAtWork(folder, execution))
         return lines
 
@@ -350,54 +338,6 @@ class Rules(Protocol):
 
     def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
         """Return their verdict on a call. None: no rule matches."""
-
-
-def open_store(
-    store: str | PathLike[str] | JournalStore | None, durability: Durability
-) -> JournalStore:
-    """Return the given store, one in a directory, or one in memory."""
-    if store is None:
-        from flowengine.journal.memory.store import MemoryStore
-
-        return MemoryStore()
-    if isinstance(store, str | os.PathLike):
-        folder = _own_folder(store)
-        from flowengine.journal.sqlite.store import SqliteStore
-
-        return SqliteStore(os.path.join(folder, DATABASE), durability)
-    return store
-
-
-def _own_folder(given: str | PathLike[str]) -> str:
-    """Return the directory of a store, which must belong to the user.
-
-    Raises:
-        StoreError: The directory belongs to another user, or ownership cannot be recorded.
-    """
-    folder, by_name = find_store(given)
-    try:
-        claim(folder, by_name=by_name)
-    except OSError as error:
-        if not by_name:
-            raise StoreError(
-                f"the store {folder} cannot be recorded as yours in {state_folder()}: "
-                f"{error.strerror or error}",
-                hint=Hint(
-                    "set XDG_STATE_HOME to a directory that may be written, or name the store: "
-                    f"Engine({folder!r})",
-                    "set XDG_STATE_HOME to a directory that may be written, or name the store: "
-                    f"--store {folder}",
-                ),
-            ) from None
-    return folder
-
-
-def folder_of(store: Store) -> str | None:
-    """Return the directory of a store. None for a store in memory."""
-    location = getattr(store, "location", None)
-    if location in {None, "", "memory", ":memory:"} or remote_store(str(location)):
-        return None
-    return os.path.dirname(os.path.abspath(str(location)))
 
 
 class KeptFiles:
@@ -456,13 +396,6 @@ class Ids(Protocol):
 
     def message(self) -> str:
         """Return the id of a new message."""
-
-
-class ToolAuthority(Protocol):
-    """Decides whether a call may be made. `flowengine.tool_environment` has one for callbacks."""
-
-    async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
-        """Return the decision about a call."""
 
 
 class CallConsultant(Protocol):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from flowengine.errors import Conflict, StoreError
@@ -32,13 +31,15 @@ class LeaseKeeper:
         owner: The lease holder: this engine, in this process.
         on_late: Called from the thread when a heartbeat was late, for example because the process
             had been stopped. Some leases may be lost.
+        on_beat: Called from the thread now and then, as long as this process is not held up.
     """
 
     def __init__(self, journals: JournalStore, ttl: int) -> None:
         self.owner = this_process()
         self.on_late: Callable[[], None] | None = None
+        self.on_beat: Callable[[], None] = lambda: None
+        self.ttl = ttl
         self._journals = journals
-        self._ttl = ttl
         self._until = 0
         self._lapses = 0
         """How often a heartbeat was late. Each time, leases may have been lost."""
@@ -51,12 +52,10 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._locked = threading.Lock()
         self._closed = threading.Event()
-        self._beat: Callable[[], None] = lambda: None
-        """Tells the guard that this process is not held up."""
 
     def renew(self) -> None:
         """Send a heartbeat, unless the last one is recent enough."""
-        if self._until - steady_now() < self._ttl / 2:
+        if self._until - steady_now() < self.ttl / 2:
             self._renew()
 
     def keep(self) -> None:
@@ -69,24 +68,6 @@ class LeaseKeeper:
                 thread = threading.Thread(target=self._run, name="flowengine-leases", daemon=True)
                 thread.start()
                 self._thread = thread
-
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Have another process renew the leases during a block while this one is held up."""
-        if not os.path.exists(self._journals.location):  # in memory
-            yield
-            return
-        from flowengine.engines.guard import Pulse, guarded
-
-        self.keep()
-        with closing(Pulse()) as pulse:
-            self._beat = pulse.beat
-            named = self._journals.location, *map(str, self.owner)
-            try:
-                with guarded(Pulse.__module__, pulse, self._ttl / 1000, *named):
-                    yield
-            finally:
-                self._beat = lambda: None
 
     def acquire(self, execution: str, *, is_driving: bool = True) -> int:
         """Take the lease of an execution.
@@ -191,12 +172,12 @@ class LeaseKeeper:
                 self._journals.retire(self.owner.id)
 
     def _run(self) -> None:
-        while not self._closed.wait(self._ttl / 6000):
-            self._beat()
+        while not self._closed.wait(self.ttl / 6000):
+            self.on_beat()
             late = steady_now() > self._until
             try:
                 self._release_left()
-                if self._until - steady_now() < self._ttl * 3 / 4:
+                if self._until - steady_now() < self.ttl * 3 / 4:
                     self._renew()
             except StoreError:
                 continue  # tries again, and if that is too late the next commit is refused
@@ -205,7 +186,7 @@ class LeaseKeeper:
 
     def _renew(self) -> None:
         now = steady_now()
-        until = now + self._ttl
+        until = now + self.ttl
         if now > self._until > 0:
             self._lapses += 1
         self._journals.renew(self.owner, until)

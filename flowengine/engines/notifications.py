@@ -8,14 +8,12 @@ its failure affects no other. Its id follows from the notification, so it is sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from flowengine.engines.executions.execution import Execution
 from flowengine.engines.host import Host
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import NotFound
-from flowengine.journal.records import ExecutionRecord
 from flowengine.kernel.notation.addresses import separate_id
 
 
@@ -49,34 +47,3 @@ def notify(host: Host, event: Mapping[str, Any]) -> str:
     about = event[name]
     link = None if url is None else f"{url}/{place}/{about['id']}"
     return begin_separate(host, linked, number, id, parent, {name: {**about, "link": link}})
-
-
-def last_sent(
-    host: Host, execution: Execution
-) -> Iterator[tuple[str, str, ExecutionRecord | None]]:
-    """Yield each flow that notifies about an open approval or the end, with its newest execution.
-
-    Args:
-        host: Provides the store.
-        execution: The execution that asks, or has ended.
-
-    Yields:
-        Address of the approval (empty: the end), id of the flow, and the execution, or None if it
-            is not started yet.
-    """
-    store, state, own = host.store, execution.state, execution.context.identity
-    ids = [
-        (wait["record"]["address"], sender, separate_id(own, wait["id"], wait["notified"], sender))
-        for wait in state["waits"].values()
-        for sender in wait.get("notify", ())
-    ]
-    ids += [
-        ("", notice["flow"], separate_id(own, state["events"], notice["flow"]))
-        for notice in execution.linked.compiled.get("end_notices", ())
-        if state["status"] in notice["on"]
-    ]
-    for address, sender, id in ids:
-        try:
-            yield address, sender, store.execution(id)
-        except NotFound:
-            yield address, sender, None

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from flowengine.engines import interventions
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.infos import UpgradeInfo
+from flowengine.engines.infos import InterventionPlan, UpgradeInfo
 from flowengine.engines.messages import ask_to_cancel, ask_to_stop
 from flowengine.engines.reading import StoredExecutions
-from flowengine.engines.results import ExecutionResult, InterventionPlan
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.flow import building
 from flowengine.journal.records import ENDED, Pruned

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import Any, Protocol
 
-from flowengine.engines import inspection, people
+from flowengine.engines import inspection
 from flowengine.engines.actors import Actor
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import forms, read, walk
@@ -16,17 +16,19 @@ from flowengine.engines.executions.views import entry_view, result_of
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.folds import Folds
 from flowengine.engines.host import Host
-from flowengine.engines.infos import Difference, ExecutionInfo, Reason, Status
+from flowengine.engines.infos import (
+    Difference,
+    EventFilter,
+    ExecutionInfo,
+    ExecutionPage,
+    Reason,
+    StoreEvent,
+)
 from flowengine.engines.inspection.unattended import left, listed_view, page
 from flowengine.engines.interventions.fork_points import form_then, past_of
-from flowengine.engines.results import (
-    EventFilter,
-    ExecutionPage,
-    ExecutionResult,
-    StoreEvent,
-    Update,
-)
+from flowengine.engines.results import ExecutionResult, Status, Update
 from flowengine.engines.running.driving import Driving
+from flowengine.engines.tool_authority import Consultant
 from flowengine.errors import UsageError
 from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import Sound
@@ -40,7 +42,7 @@ STATUSES = (
     *("recorded", "running", "interrupted", "waiting"),
     *("stalled", "quarantined", "succeeded", "failed", "cancelled"),
 )
-"""All statuses of an execution: `flowengine.engines.infos.Status`."""
+"""All statuses of an execution: `flowengine.engines.results.Status`."""
 LONGEST_SEARCH = 200
 """Characters of a text to search for."""
 _PART = 1 << 20
@@ -55,7 +57,7 @@ class GroupsOwner(Protocol):
     _histories: inspection.replayed.OpenHistories | None
 
     @property
-    def _consultant(self) -> people.tool_authority.Consultant: ...
+    def _consultant(self) -> Consultant: ...
 
     def _who(self, by: str | None) -> Actor: ...
 

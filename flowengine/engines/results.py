@@ -2,21 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, NamedTuple, NotRequired, Required, TypedDict
 
-from flowengine.engines.infos import ExecutionInfo, Status, WaitInfo
-from flowengine.journal.filters import is_found, searched_text
 from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import ErrorData
-from flowengine.kernel.notation.addresses import flow_name
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.texts.visible_text import one_line
 from flowengine.util.loops import is_interrupt
 
-LISTED = ("approval", "ask", "question")
-"""Kinds of waits in lists of open decisions. A session waits for its program."""
+Status = Literal[
+    "recorded", "running", "interrupted", "waiting", "stalled", "quarantined", "succeeded",
+    "failed", "cancelled",
+]  # fmt: skip
+"""Status of an execution.
+
+`succeeded`, `failed` and `cancelled` are final. `interrupted`: it has work to do, but no process is
+running it, for example because its process died. `recorded`: no step of it has started.
+`quarantined`: its processes died several times in a row, so no worker takes it. `resume` continues
+all three.
+"""
+
+
+class FoundInfo(TypedDict):
+    """The effect that an attempt determined before performing it."""
+
+    action: str
+    """The action, in a few words."""
+    target: dict[str, Any]
+    """The target of the action."""
+    login: NotRequired[dict[str, Any]]
+    """Identifies the login that it needs: see `Approvals.log_in`."""
+
+
+class RequestInfo(TypedDict):
+    """What a call requests while it runs, such as the values of a form. Untrusted text."""
+
+    by: str
+    """Who asks: the server of the tool."""
+    message: str
+    """What it asks."""
+    url: NotRequired[str]
+    """The address that it asks to open."""
+    host: NotRequired[str]
+    """The host of the address."""
+    note: NotRequired[str]
+    """Warnings for the person who answers, one on each line."""
+
+
+class WaitInfo(TypedDict, total=False):
+    """An open or closed wait. Keys that do not apply are absent."""
+
+    id: str
+    """Public id. Every method accepts an unambiguous prefix of it."""
+    execution: str
+    flow: str
+    kind: str
+    """`approval`, `ask`, `signal`, `timer`, `state`, `question`, `session`: the next
+    message of a session of agents in Python, or `worker`: one that offers what the step `needs`."""
+    address: str
+    step: str
+    chat: bool
+    """Whether it shows a reply of a conversation. The answer to it is the next message."""
+    since: str
+    due: str
+    """When it ends by itself: its expiry, its timeout, or the awaited time."""
+    title: str
+    body: str
+    subject: Any
+    edit: Any
+    """Fields of `subject` that the decider may change, or `True` for all."""
+    edit_schema: dict[str, Any]
+    """JSON Schema of these fields, to the extent that the flow declares their types."""
+    tool: str
+    """Name of the tool, for a call that waits for approval or whose outcome is unknown. `subject`
+    contains the arguments."""
+    version: str
+    """Digest of the tool's declaration."""
+    digest: str
+    """Digest of the approved content: tool, version, arguments."""
+    about: dict[str, str]
+    """The context of an agent's call: `user`, the user's newest message, and `model`, the model's
+    text that accompanied the call. Empty entries are absent."""
+    rule: str
+    """The rule that requires the approval."""
+    difference: str
+    """How the tool has changed since the call was approved, as a unified diff."""
+    found: FoundInfo
+    """The effect of the call, as determined right before performing it."""
+    request: RequestInfo
+    """What the call requests while it runs."""
+    preview: str
+    """The tool's preview of the effect of the call. Untrusted text, with secrets masked."""
+    note: str
+    """Why the preview that the tool provides is missing."""
+    source: str
+    """Digest of the tool's source text when the approval was requested."""
+    needs: list[str]
+    """Labels that a worker must offer to run the step."""
+    required: bool
+    """Whether each call requires approval, regardless of grants."""
+    bound: list[str]
+    """Arguments that the flow fixes. No approver can edit them."""
+    returns: dict[str, Any]
+    """JSON Schema of a result supplied with the choice `respond`."""
+    environment: str
+    """Name of an environment that waits for approval."""
+    opens: list[str]
+    """Names of the environments that a call opens. They are approved with it, see `body`."""
+    form: dict[str, Any]
+    choices: list[dict[str, Any]]
+    """`{id, label, counts_as, comment}` each."""
+    assignees: list[str]
+    exclude: list[str]
+    need: int
+    votes: list[Any]
+    batch: str
+    attachments: list[Any]
+    on_expire: str
+    claim: bool
+    """Whether it must be claimed before it is decided."""
+    claimed_by: str
+    """The user who has claimed it. Only this user can decide it."""
+    delegate: bool
+    """Whether it may be delegated. Absent: it may."""
+    handed: list[dict[str, Any]]
+    """Claims, releases and delegations: `{do, by, to, at, via, comment}` each."""
+    ran: str
+    """For a `question`, whether the attempt took effect: `maybe` if it was interrupted, `no` if it
+    never started because an environment could not be reopened."""
+    error: ErrorData
+    """For a `question`: what happened to the environment."""
+    signals: list[dict[str, Any]]
+    """`{signal, key}` each: the messages that it accepts."""
+    timers: list[dict[str, str]]
+    """`{what, due}` each, soonest first: the next `reminder` and `escalation`, and the `expiry`.
+    Present only if a single execution or wait is shown."""
+    status: str
+    """`pending` or `closed`."""
+    decision: dict[str, Any]
+    """`{choice, by, at, via, comment, form, edits, attachments}` of a closed wait."""
+
+
+class GrantGiven(TypedDict, total=False):
+    """The later calls of the same tool that an approval also covers."""
+
+    scope: Literal["execution", "flow"]
+    """`execution` (the default): calls of this execution. `flow`: calls of all executions of the
+    flow, including future ones."""
+    args: Mapping[str, str]
+    """Argument → a pattern: `*` matches anything but `/`, `**` anything, `?` one character.
+    Arguments without a pattern must equal those of the approved call."""
+    uses: int
+    """Maximum number of later calls. Default: unlimited."""
+    expires: str
+    """A duration: `2h`. Default: until the execution ends or the grant is revoked."""
+
+
+class Answering(TypedDict, total=False):
+    """Optional parts of a decision."""
+
+    form: Any
+    """The completed form: a map of its fields, or the answer itself if the form is not a map."""
+    edit: Mapping[str, Any]
+    """Field of `subject`, or dotted path into it → new value."""
+    comment: str
+    attach: Sequence[str | PathLike[str]]
+    """Paths of files to attach."""
+    images: Sequence[str | PathLike[str] | bytes]
+    """With the approval or rejection of a call: paths, bytes or `data:` URLs of images to show to
+    the model that made the call."""
+    value: Any
+    """The output of the step: required with the choice `result` of a question and `respond` of a
+    call, refused with others. Checked against the return type of the step or tool. None is null."""
+    grant: GrantGiven
+    """With the approval of a call: the later calls that it also covers."""
+    by: str
+    """The user who decides, as `user:NAME`. Default: the engine's user."""
+    resume: bool
+    """Resume the execution. Otherwise the decision is only recorded. Default: True."""
+
+
+class DecisionGiven(Answering):
+    """A decision as an interface submits it."""
+
+    choice: Required[str]
 
 
 class ExecutionResult(NamedTuple):
@@ -41,22 +212,6 @@ class ExecutionResult(NamedTuple):
     def ended(self) -> bool:
         """Whether it has ended."""
         return self.status in ENDED
-
-
-class ExecutionPage(NamedTuple):
-    """A page of executions, newest first."""
-
-    items: list[ExecutionInfo]
-    next: str | None
-    """Pass it as `after` to get the next page. None: this was the last page."""
-
-
-class WaitPage(NamedTuple):
-    """A page of waits, oldest first. Closed ones only: newest first."""
-
-    items: list[WaitInfo]
-    next: str | None
-    """Pass it as `after` to get the next page. None: this was the last page."""
 
 
 class Decision(NamedTuple):
@@ -96,58 +251,6 @@ class Sent(NamedTuple):
     """False: the same message had been sent before, and nothing was stored."""
 
 
-class ScheduledStart(NamedTuple):
-    """An execution that a schedule has started."""
-
-    flow: str
-    schedule: str
-    """The expression and the time zone."""
-    time: int
-    """The time of the schedule, in milliseconds since 1970."""
-    execution: str | None
-    """Its id. None: it could not be started, or was skipped, as `concurrency` of the flow says."""
-    error: Exception | None = None
-    """The reason. If the inputs are refused, or too many executions are open, this time is passed
-    over. Otherwise it is tried again."""
-
-
-class StoreEvent(NamedTuple):
-    """An event of one of the executions of a store."""
-
-    number: int
-    """Its place among the events of all executions, in the order of their commits."""
-    execution: str
-    flow: str
-    status: str
-    """That of the execution right after the event."""
-    labels: dict[str, str]
-    created_at: int
-    """When the execution was created, in milliseconds since 1970."""
-    entry: dict[str, Any]
-    """As `Engine.executions.events` returns it. Of type `unreadable` if its journal is damaged."""
-
-
-class EventFilter(NamedTuple):
-    """The events to return: those of the executions that fit."""
-
-    flow: str | None = None
-    status: str | None = None
-    """Of the execution, right after the event."""
-    labels: Mapping[str, str] = {}
-    since: int | None = None
-    """Executions that were created at this time or later, in milliseconds since 1970."""
-
-    def fits(self, event: StoreEvent) -> bool:
-        """Return whether an event is one of these."""
-        labels = event.labels.items()
-        return (
-            self.flow in (None, event.flow)
-            and self.status in (None, event.status)
-            and self.labels.items() <= labels
-            and (self.since is None or event.created_at >= self.since)
-        )
-
-
 class Update(NamedTuple):
     """A notification for subscribers, sent after it is on disk. Execution never depends on it."""
 
@@ -185,57 +288,3 @@ def deliver(callback: Callable[[Update], None], update: Update) -> None:
 
         message = "a subscriber failed at an update of kind '%s'"
         logging.getLogger("flowengine.engines").warning(message, update.kind, exc_info=True)
-
-
-def shown_title(info: Mapping[str, Any], longest: int = 200) -> str:
-    """Return the title of an execution with its key inputs, in one line.
-
-    Args:
-        info: The keys of `ExecutionInfo` that lists have.
-        longest: Maximum number of characters.
-    """
-    flow = [] if "title" in info else [flow_name(str(info["flow"]))]
-    return one_line(", ".join([*flow, *told_by(info)]), longest)
-
-
-def told_by(info: Mapping[str, Any]) -> list[str]:
-    """Return what distinguishes an execution from others of its flow: its title, its key inputs."""
-    key_inputs = info.get("key_inputs", {}).items()
-    title = [str(info["title"])] if "title" in info else []
-    return [*title, *(f"{name} {_shown(value)}" for name, value in key_inputs)]
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def is_found_by(info: Mapping[str, Any], search: str) -> bool:
-    """Return whether a search finds an execution by its entry in a list.
-
-    Args:
-        info: The entry of the execution.
-        search: See `Engine.executions.list`.
-    """
-    told = [info["flow"], info.get("title", ""), info.get("failure", "")]
-    values = (*info.get("key_inputs", {}).items(), *info["labels"].items())
-    return is_found(info["execution"], searched_text(told, values), search)
-
-
-class InterventionPlan(NamedTuple):
-    """The effects that an intervention would have. Steps are named by their addresses."""
-
-    again: dict[str, str] = {}  # noqa: RUF012 - a default that nothing changes
-    """Steps that have run and may run again → the effect of their calls: `pure`, `idempotent` or
-    `once`. Empty for steps that make no call, such as approvals."""
-    kept: int = 0
-    """Number of steps whose results are kept."""
-    stopped: tuple[str, ...] = ()
-    """Steps whose attempts are stopped, and that may have taken effect."""
-    undone: tuple[str, ...] = ()
-    """Steps that are compensated."""
-    cleanup: tuple[str, ...] = ()
-    """Steps of `finally` that run, inner ones first."""
-    outdated: tuple[str, ...] = ()
-    """Of a fork: steps whose results are kept although they were compensated later."""
-    state: dict[str, Any] = {}  # noqa: RUF012 - a default that nothing changes
-    """Of a fork: the state right before its step."""

@@ -6,33 +6,38 @@ steps are in the index that is stored beside the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from flowengine.engines.executions import step_index
 from flowengine.engines.executions.growing_lists import GrowingLists, Read
 from flowengine.engines.executions.linked_flows import (
     LinkedFlows,
     first_form,
+    line,
     read,
+    replayed,
     state_before_retry,
     unpacked,
 )
 from flowengine.engines.executions.step_index import (
+    _OF_REMARK,
     COMPUTED,
+    COPIED,
     GAVE,
+    NAME,
     REMARK,
-    Row,
-    has_remarks,
-    read_rows,
 )
+from flowengine.journal.encoding import inflate
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import ExecutionRecord, JournalEntry, ListPart
 from flowengine.journal.shapes import Sound, check_state
 from flowengine.kernel import Graph, new_state
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event
+from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.state.records import State
+from flowengine.kernel.view import View
 
 
 class AtSnapshot(NamedTuple):
@@ -137,7 +142,7 @@ def read_index(
     near = read_snapshot(store, flows, record.id, until)
     if near.rows is None:
         return None
-    items, end = near.lists.items(step_index.parts_of(near.parts)), near.number
+    items, end = near.lists.items(parts_of(near.parts)), near.number
     if len(items) < near.rows:
         raise ValueError(f"the index of steps has {len(items)} rows in place of {near.rows}")
     if ahead and len(items) > near.rows:
@@ -186,3 +191,112 @@ class _ReadOnce:
             first, last = missing[0], missing[-1]
             known.update((entry.seq, entry) for entry in self._read(first, last + 1 - first))
         return [known[number] for number in wanted if number in known]
+
+
+def state_at(
+    flows: LinkedFlows, hash: str, journal: Sequence[Event], count: int
+) -> tuple[Graph, State]:
+    """Return the flow and the state after the first `count` events.
+
+    Args:
+        flows: The flows under which the journal was written.
+        hash: Hash of the flow that the execution runs now.
+        journal: All events.
+        count: Number of events.
+    """
+    graph = flows.by_hash(first_form(journal, hash)).graph
+    return replayed(flows, graph, new_state(), line(journal, count - 1))
+
+
+def unit_at(graph: Graph, state: State, address: str) -> int | None:
+    """Return the active unit at an address, or None."""
+    view, id = View(graph, state), steps_in(address)[-1]
+    for number, unit in state["units"].items():
+        act = view.act_of(unit)
+        # An address takes longer than its last id, which all but compensations and cleanups have.
+        if ("address" in act or view.node(act).id == id) and view.address(unit) == address:
+            return number
+    return None
+
+
+def is_held_at(graph: Graph, state: State, address: str) -> bool:
+    """Return whether a unit or step at an address is held until it is released."""
+    view = View(graph, state)
+    units = [view.address(unit) for unit in state["units"].values() if "then" in unit]
+    acts = [view.step_address(other) for other in state["acts"].values() if "then" in other]
+    return address in units or address in acts
+
+
+class Row(NamedTuple):
+    """An observation, a remark, which has a number and an address only, or a step at work."""
+
+    number: int
+    """Of its event."""
+    source: int
+    """Of the output: `COPIED`, `GAVE`, `COMPUTED`. Otherwise `REMARK` or `AT_WORK`."""
+    at: int
+    address: str
+    """Empty: of the execution."""
+    step: int = 0
+    status: str = ""
+    outcome: str | None = None
+    attempt: int = 0
+    output: Any = None
+    error: Any = None
+
+    @property
+    def observation(self) -> Observation:
+        """The observation, without an output that is elsewhere."""
+        return Observation(*self[2:], None)
+
+
+_row: Callable[[tuple[Any, ...]], Row] = partial(tuple.__new__, Row)  # long executions have many
+
+
+def read_rows(items: Iterable[Any], until: int | None = None) -> Iterator[Row]:
+    """Yield the rows of an index, in order.
+
+    Args:
+        items: The rows as stored, not trusted.
+        until: Number of the first event to leave out. None: all are included.
+    """
+    rows = iter(items)
+    number, at, address, step = -1, 0, "", 0
+    steps: dict[str, int] = {}
+    of_row: tuple[Any, ...]
+    for row in rows:
+        kind = type(row)
+        if kind is int:
+            number, at = number + 1, row
+            if number == until:
+                return
+        elif row is None:
+            yield _row((number, GAVE, at, address, step, "succeeded", "ok", 0, None, None))
+        elif kind is str:
+            what: Any = next(rows)
+            if type(what) is int:
+                address, step, attempt = row, what, next(rows)
+                steps[address] = step
+                of_row = (number, COPIED, at, row, step, "running", None, attempt, None, None)
+            elif what is None:
+                of_row = (number, GAVE, at, row, steps[row], "succeeded", "ok", 0, None, None)
+            else:
+                of, attempt = next(rows), next(rows)
+                of_row = (number, GAVE, at, row, of, "succeeded", what, attempt, None, None)
+            yield _row(of_row)
+        elif len(row) == _OF_REMARK:
+            yield Row(number, REMARK, at, row[0] or "")
+        else:
+            where, of, status, outcome, attempt, source, output, error = row
+            steps[where] = of
+            yield Row(number, source, at, where, of, status, outcome, attempt, output, error)
+
+
+def has_remarks(items: Sequence[Any]) -> bool:
+    """Return whether there are remarks among the rows of an index."""
+    return list in map(type, items) and any(len(r) == _OF_REMARK for r in items if type(r) is list)
+
+
+def parts_of(lists: Sequence[ListPart]) -> list[ListPart]:
+    """Return the parts of the index among the parts of all lists."""
+    return [part._replace(items=inflate(part.items)) for part in lists if part.name == NAME]

@@ -257,18 +257,6 @@ class ExecutionRecord(NamedTuple):
     error: bytes | None = None
 
 
-def created_record(id: str, new: NewExecution, *rest: Any) -> ExecutionRecord:
-    """Return the record of an execution that was created.
-
-    Args:
-        id: Full id.
-        new: Its entry when it was created.
-        rest: The fields of the record from `status` on.
-    """
-    labels, inputs = dict(new.labels), dict(new.key_inputs)
-    return ExecutionRecord(id, *new[:4], labels, *new[5:9], inputs, *rest)
-
-
 def new_of(record: ExecutionRecord) -> NewExecution:
     """Return the entry with which an execution was created, without its holder."""
     return NewExecution(*record[1:11])

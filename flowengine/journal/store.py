@@ -569,6 +569,10 @@ class Store(FlowPort, DirectoryPort, HistoryPort, InboxPort, MessagePort, Artifa
     def location(self) -> str:
         """Its location, for messages and for `show`."""
 
+    @property
+    def folder(self) -> str | None:
+        """Its directory on this machine, to which what processes write beside it belongs."""
+
     def close(self) -> None:
         """Close it. Committed data remains, and leases are not released."""
 

@@ -64,7 +64,7 @@ def advance(
             costs nothing.
         blame: Receives the causes of each failure, see `held_failures`. None costs nothing.
         after: The flow of the execution from this event on, if the event is `upgraded`. It is the
-            form named by the event, and `moving.obstacles` has found no obstacle to it.
+            form named by the event, to which there is no obstacle.
         brief: Whether `observe` receives the usual changes in a form that costs less: the command
             `Run` of an attempt that begins, and the address of a step that has succeeded with the
             outcome `ok` and the value of the event.

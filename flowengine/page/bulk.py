@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from flowengine.engines.results import ENDED, InterventionPlan, shown_title
+from flowengine.engines.infos import InterventionPlan, shown_title
+from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
 from flowengine.page.approval_views import filters_of, wait_of, waits_of
 from flowengine.page.choices import closed_as, rows_of

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from flowengine.engines.results import ENDED, is_found_by
+from flowengine.engines.infos import is_found_by
+from flowengine.engines.results import ENDED
 from flowengine.kernel.notation.addresses import NOTIFIES
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.view import DECIDABLE

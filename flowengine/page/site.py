@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as PathRoute
 from starlette.types import Receive, Scope, Send
 
-from flowengine.engines.results import shown_title
+from flowengine.engines.infos import shown_title
 from flowengine.errors import FlowEngineError, NotAllowed
 from flowengine.kernel.notation.times import format_time
 from flowengine.page import (

@@ -17,9 +17,9 @@ from flowengine.engines.agent_events import conversations
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.host import Host
-from flowengine.engines.infos import DecisionGiven
+from flowengine.engines.infos import LISTED
 from flowengine.engines.people.approvals import decide
-from flowengine.engines.results import LISTED, ExecutionResult, Update
+from flowengine.engines.results import DecisionGiven, ExecutionResult, Update
 from flowengine.errors import Conflict, UsageError
 from flowengine.runner.responses import AgentsFlow
 from flowengine.runner.session_places import (

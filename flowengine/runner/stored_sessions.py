@@ -10,10 +10,11 @@ from flowengine.agents.agent import AgentDefinition
 from flowengine.agents.loggers import LoggerManager
 from flowengine.engines.agent_events import Conversation, conversations
 from flowengine.engines.engine import Engine
+from flowengine.engines.infos import ExecutionPage
 from flowengine.engines.interventions.fork import fork
 from flowengine.engines.messages import ask_to_cancel
 from flowengine.engines.reading import Group
-from flowengine.engines.results import ExecutionPage, ExecutionResult
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.runner.responses import described, history
 from flowengine.runner.session_places import SESSION, SESSIONS, STEP, Place, session_of

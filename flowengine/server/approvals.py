@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.engines.results import LISTED
+from flowengine.engines.infos import LISTED
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.server.calls import (
     ApiCall,

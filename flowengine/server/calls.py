@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.errors import (
     Conflict,
     FlowEngineError,

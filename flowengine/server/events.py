@@ -7,7 +7,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from flowengine.engines.results import EventFilter, StoreEvent
+from flowengine.engines.infos import EventFilter, StoreEvent
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, labels_of, moment

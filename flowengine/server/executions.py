@@ -12,8 +12,7 @@ from typing import Any
 from flowengine.drawing.data import drawn, node_link, statuses_of
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.folds import Folds
-from flowengine.engines.infos import ExecutionInfo, Reason
-from flowengine.engines.results import is_found_by
+from flowengine.engines.infos import ExecutionInfo, Reason, is_found_by
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.addresses import DERIVED, NOTIFIES
 from flowengine.kernel.notation.times import format_time

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flowengine.engines.infos import Status
 from flowengine.engines.reading import LONGEST_SEARCH
+from flowengine.engines.results import Status
 from flowengine.server.records import TOKEN_NAME
 
 LARGEST_PAGE = 500

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from flowengine.engines.infos import (
-    ExecutionInfo,
-    GrantInfo,
-    Reason,
-    SharedBudgetInfo,
-    StartInfo,
-    WaitInfo,
-)
+from flowengine.engines.infos import ExecutionInfo, GrantInfo, Reason, SharedBudgetInfo, StartInfo
+from flowengine.engines.results import WaitInfo
 
 
 class Started(TypedDict):

@@ -11,14 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from flowengine.engines.infos import (
-    Difference,
-    ExecutionInfo,
-    GrantInfo,
-    ScreenInfo,
-    UpgradeInfo,
-    WaitInfo,
-)
+from flowengine.engines.infos import Difference, ExecutionInfo, GrantInfo, ScreenInfo, UpgradeInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.server import (
     administration,
     approvals,

@@ -21,7 +21,7 @@ from sse_starlette.sse import AppStatus
 
 from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.engine import Engine
-from flowengine.engines.results import StoreEvent
+from flowengine.engines.infos import StoreEvent
 from flowengine.errors import UsageError
 from flowengine.sdk.python.user_code import on_thread
 from flowengine.server.calls import ApiCall

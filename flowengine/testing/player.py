@@ -18,16 +18,16 @@ from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
 from flowengine.engines.environments.making import make_environments
 from flowengine.engines.executions.execution import Execution
-from flowengine.engines.executions.linked_flows import is_held_at, unit_at
 from flowengine.engines.flows import LANGUAGE, LoadedFlow
 from flowengine.engines.host import Host, RandomIds
-from flowengine.engines.infos import DecisionGiven
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.engines.messages import send_signal
 from flowengine.engines.people.approvals import decide
-from flowengine.engines.results import Update
+from flowengine.engines.results import DecisionGiven, Update
 from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.gate import asked_instead
+from flowengine.engines.snapshots import is_held_at, unit_at
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, Hint, InputError
 from flowengine.flow.cases import as_data
@@ -42,7 +42,6 @@ from flowengine.flow.models.cases import (
     Reply,
 )
 from flowengine.journal.encoding import pack
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel import running
 from flowengine.kernel.commands import Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Literal
 
-from flowengine.engines.people.tool_authority import decision_of
+from flowengine.engines.tool_authority import decision_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError
 from flowengine.sdk.python.argument_checks import check_kinds

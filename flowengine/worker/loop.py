@@ -16,7 +16,8 @@ from time import monotonic
 from typing import NamedTuple
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.results import ExecutionResult, ScheduledStart
+from flowengine.engines.infos import ScheduledStart
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, InputError, StoreError
 from flowengine.journal.records import Due
 from flowengine.journal.store import Store

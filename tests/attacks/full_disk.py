@@ -14,7 +14,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from flowengine.engines.host import open_store
+from flowengine.engines.stores import open_store
 from flowengine.errors import StoreError
 
 MOST = 130

@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.executions.linked_flows import read, state_at
+from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.results import ExecutionResult
+from flowengine.engines.snapshots import state_at
 from flowengine.errors import Conflict
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk import import_module_of

@@ -148,12 +148,12 @@ class Fake:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str, kind: str) -> None:
         about = {"user": text, "model": text}
-        wait = made(infos.WaitInfo, text) | {"kind": kind, "id": "a7f3", "about": about}
+        wait = made(results.WaitInfo, text) | {"kind": kind, "id": "a7f3", "about": about}
         found = made(infos.ExecutionInfo, text) | {"status": "failed", "waits": [wait]}
         answers: dict[str, Any] = {
             "find": ID,
             "show": found,
-            "list": results.ExecutionPage([found], None),
+            "list": infos.ExecutionPage([found], None),
             "why": [made(infos.Reason, text) | {"command": "flowengine resume x"}],
             "events": [entry(text)],
             "diff": made(infos.Difference, text)
@@ -161,7 +161,7 @@ class Fake:
             "upgrade": [made(infos.UpgradeInfo, text)],
         }
         checked = dict.fromkeys(("file", "line", "column", "code", "message", "hint"), text)
-        waits = {"list": results.WaitPage([wait], None), "show": wait}
+        waits = {"list": infos.WaitPage([wait], None), "show": wait}
         loaded = {"load": Namespace(warnings=[checked], id=text)}
         for group, given in ((Executions, answers), (Approvals, waits), (Engine, loaded)):
             for name, answer in given.items():
@@ -256,7 +256,7 @@ def test_no_update_of_an_execution_controls_the_terminal(
             progress = ProgressDisplay(session)
             for update in updates(text):
                 progress(update)
-            wait = made(infos.WaitInfo, text) | {"kind": "approval"}
+            wait = made(results.WaitInfo, text) | {"kind": "approval"}
             for status in ("failed", "waiting", "cancelled", "succeeded"):
                 show_outcome(
                     session,
@@ -279,7 +279,7 @@ def test_no_update_of_an_execution_controls_the_terminal(
 def updates(text: str) -> list[results.Update]:
     seen = Observation(0, text, 0, "failed", None, 1, None, error(text), {text: text})
     ended = seen._replace(status="succeeded", output={text: text}, error=None)
-    wait = made(infos.WaitInfo, text) | {"kind": "signal"}
+    wait = made(results.WaitInfo, text) | {"kind": "signal"}
     warned = {"seq": 1, "at": TIME, "type": "warning", "about": text, "message": text}
     decided = entry(text) | {"type": "decided", "via": text}
     failed = entry(text) | {"evidence": {"traceback": [text]}}

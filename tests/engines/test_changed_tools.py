@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import WaitInfo
 
 BEFORE = """
 def act(n: int) -> str:

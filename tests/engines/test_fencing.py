@@ -15,9 +15,9 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.leases import LeaseKeeper
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Conflict, LeaseLost
 from flowengine.journal.lease_holders import steady_now
-from flowengine.journal.memory.store import MemoryStore
 from tests.engines import child, world
 from tests.engines.test_leases import freeze
 

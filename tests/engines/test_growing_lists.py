@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from flowengine import Engine
 from flowengine.engines.executions import execution as executions
-from flowengine.engines.executions.linked_flows import read, state_at
+from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.executions.step_index import NAME as INDEX
+from flowengine.engines.snapshots import state_at
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import TextPosition, pack, pack_placed, unpack_place, unpack_placed
 from flowengine.journal.records import ListPart

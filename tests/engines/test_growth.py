@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Conflict
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append
 from tests.engines import world
 

@@ -17,9 +17,9 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import Reason
 from flowengine.engines.leases import LeaseKeeper
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal.lease_holders import steady_now
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Owner
 from tests.engines import child, world
 

@@ -11,8 +11,8 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.host import SystemClock
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Conflict, NotFound
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import parse_time

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.engines.results import Update
 from flowengine.engines.starting import beginning
 from flowengine.errors import Conflict, UsageError
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.sdk import import_function
 from tests.engines import child, flows, world
 

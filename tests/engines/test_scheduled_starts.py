@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.results import ScheduledStart
+from flowengine.engines.infos import ScheduledStart
 from flowengine.worker.loop import Worker
 from tests.engines import world
 from tests.engines.world import Clock

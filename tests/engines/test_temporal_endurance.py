@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.errors import Conflict, NotFound, NoWorker, StoreError
 from tests.engines import world
 from tests.engines.temporal_server import RunningWorker, free_port, start_server

@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
 from flowengine.engines.guard import Pulse
-from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.engines.temporal import connection
 from flowengine.engines.temporal.at_work import AttemptAtWork
 from flowengine.engines.temporal.attempts import Attempts

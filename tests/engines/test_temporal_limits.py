@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.errors import NotFound, UsageError
 from tests.engines import world

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.errors import Conflict
 from tests.engines import world
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.infos import WaitInfo
-from flowengine.engines.results import ExecutionResult
+from flowengine.engines.results import ExecutionResult, WaitInfo
 
 EFFECTS = Path(__file__).with_name("effects.py")
 

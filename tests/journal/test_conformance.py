@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.journal.lease_holders import IsDead
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
 from tests.testing.faulty_store import FaultyStore

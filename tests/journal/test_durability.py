@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import StoreError, UsageError
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, LockOperation, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability, JournalStore

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import FlowEngineError
 from flowengine.journal.lease_holders import this_process
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import (
     ENDED,
     Append,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine.journal.memory.store import MemoryStore
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.journal.short_ids import SHORT_EXECUTION, shortest
 from tests.rows import each_row
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines.interventions.obstacles import obstacles
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import OpenWait
-from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.kernel.view import begun, budget_of, worked
 from tests.language.stage import Call, Stage
 from tests.simulation.explorer import deciding, explore

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines.interventions.obstacles import Obstacle
 from flowengine.engines.interventions.upgrading import move_obstacles
 from flowengine.kernel import ENDED, Graph
-from flowengine.kernel.moving.obstacles import Obstacle
 from tests.language.stage import Stage
 from tests.language.test_any_order import SCRIPT
 from tests.simulation.simulator import Simulator, unpacked

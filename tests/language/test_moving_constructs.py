@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines.interventions.obstacles import obstacles
 from flowengine.kernel import Graph
-from flowengine.kernel.moving.obstacles import obstacles
 from tests.language.stage import Stage
 from tests.simulation.invariants import check_now
 from tests.simulation.simulator import Simulator, unpacked

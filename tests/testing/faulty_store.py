@@ -20,9 +20,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.lease_holders import IsDead
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -118,6 +118,10 @@ class FaultyStore(JournalStore):
     @property
     def location(self) -> str:
         return self._store.location
+
+    @property
+    def folder(self) -> str | None:
+        return self._store.folder
 
     def sync(self) -> None:
         """Bring all that was committed to the disk, as the system does now and then by itself."""

@@ -12,10 +12,11 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.host import SystemClock
-from flowengine.engines.results import ExecutionResult, ScheduledStart
+from flowengine.engines.infos import ScheduledStart
+from flowengine.engines.memory.store import MemoryStore
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, InputError, LeaseLost
 from flowengine.flow.schedules import NoSchedule
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.worker import loop
 from flowengine.worker.loop import TakenExecution, Worker
 from tests.engines import child, world

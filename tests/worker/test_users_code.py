@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from flowengine import Agent, Engine, Runner
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import StoreError
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.sdk.python import user_code
 from flowengine.server.running import Serving, serve
 from flowengine.testing import scripted

@@ -13,8 +13,8 @@ from flowengine.cli.session import CliSession, session_for_list
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
 from flowengine.cli.views.waits import answers
-from flowengine.engines.infos import WaitInfo
-from flowengine.engines.results import LISTED
+from flowengine.engines.infos import LISTED
+from flowengine.engines.results import WaitInfo
 
 
 @command(

@@ -19,8 +19,7 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, flush, out, out_json, out_table, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.engines.flows import load as load_here
-from flowengine.engines.infos import DeployedInfo, StartInfo
-from flowengine.engines.results import ScheduledStart
+from flowengine.engines.infos import DeployedInfo, ScheduledStart, StartInfo
 from flowengine.errors import InputError
 from flowengine.flow.export.definition import definition
 from flowengine.flow.export.yaml_text import inline

@@ -17,8 +17,8 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
 from flowengine.engines.host import SystemClock
-from flowengine.engines.remote_stores import temporal
-from flowengine.engines.results import ScheduledStart
+from flowengine.engines.infos import ScheduledStart
+from flowengine.engines.stores import temporal
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.store_folder import remote_store
@@ -364,14 +364,14 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
         nonlocal is_ready
         is_ready = True
         log("started", store=address, offers=_offers(arguments))
-        if (missing := temporal().without_objects()) is not None:
+        if (missing := temporal("working").without_objects()) is not None:
             log("warning", message=missing)
 
     def attempted(execution: str, flow: str, address: str) -> None:
         log("taken", execution=execution, flow=flow, why="attempt", step=address)
 
     async def work(stopping: asyncio.Event) -> None:
-        await temporal().work(
+        await temporal("working").work(
             address,
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,

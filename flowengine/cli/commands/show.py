@@ -32,7 +32,8 @@ from flowengine.cli.views.waits import (
     undecidable,
     undelivered,
 )
-from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo, WaitInfo
+from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.kernel.notation.addresses import flow_name, place_name
 from flowengine.kernel.notation.times import parse_duration, parse_time

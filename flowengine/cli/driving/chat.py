@@ -30,8 +30,7 @@ from flowengine.cli.terminal.output import (
     show_error,
 )
 from flowengine.engines.agent_events import AgentEvents
-from flowengine.engines.infos import WaitInfo
-from flowengine.engines.results import Update
+from flowengine.engines.results import Update, WaitInfo
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import OPENING

@@ -17,8 +17,7 @@ from flowengine.cli.login_page import LoginFailed, log_in_first
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import ask, err, first_line, show_error
 from flowengine.cli.views.approvals import details, standing
-from flowengine.engines.infos import WaitInfo
-from flowengine.engines.results import ExecutionResult
+from flowengine.engines.results import ExecutionResult, WaitInfo
 from flowengine.engines.running.driving import AT_REST
 from flowengine.engines.typed_text import by_type, edited_field, supplied_value
 from flowengine.errors import Conflict, InputError, NotFound

@@ -21,13 +21,12 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.cli.views.approvals import expiry, with_tool
 from flowengine.cli.views.waits import evidence_lines, undelivered
-from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.infos import WaitInfo
 from flowengine.engines.inspection.call_endings import NOT_MADE, failure_told, shown_status
+from flowengine.engines.inspection.history import concerns_others
+from flowengine.engines.inspection.steps import wholes
 from flowengine.engines.people.approvals import participle
-from flowengine.engines.results import Update
-from flowengine.engines.running.recovery import concerns_others
+from flowengine.engines.results import Update, WaitInfo
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.addresses import flow_name, place_name

@@ -8,8 +8,8 @@ from typing import Any
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import first_line, paint, table, when
 from flowengine.cli.views.waits import answering, is_overdue, times, undecidable
-from flowengine.engines.infos import RequestInfo, WaitInfo
 from flowengine.engines.people.approvals import participle
+from flowengine.engines.results import RequestInfo, WaitInfo
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.texts.visible_text import printable, shortened

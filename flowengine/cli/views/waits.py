@@ -8,11 +8,10 @@ from typing import Any
 
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, first_line, marked_lines, paint, when
-from flowengine.engines import actors
-from flowengine.engines.attempts.runtime_resources import needs_program
+from flowengine.engines import inspection
 from flowengine.engines.executions.parts import failed_at
-from flowengine.engines.infos import LogInfo, Reason, WaitInfo
-from flowengine.engines.results import ExecutionResult
+from flowengine.engines.infos import LogInfo, Reason
+from flowengine.engines.results import ExecutionResult, WaitInfo
 from flowengine.errors import NotFound
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import parse_time
@@ -155,7 +154,7 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
                 return
             yield "resume", ["resume", execution]  # it is too late for a decision
             return
-        if is_tried_again(wait) and not needs_program(wait):
+        if is_tried_again(wait) and not inspection.reasons.needs_program(wait):
             yield "try again", ["resume", execution]
         if wait.get("claim") and "claimed_by" not in wait:
             yield "claim", ["approvals", "claim", short]
@@ -280,7 +279,7 @@ def undecidable(session: CliSession, wait: WaitInfo) -> list[str]:
     if session.is_served:
         return []  # its groups are those of the server
 
-    reason = actors.undecidable(wait, session.engine.settings)
+    reason = inspection.reasons.undecidable(wait, session.engine.settings)
     reason |= session.engine.settings.without_members(reason)
     return [printable(why) for why in reason.values()]
 
@@ -328,7 +327,7 @@ def _counted(waits: Sequence[WaitInfo]) -> str:
 
 
 def _noun(wait: WaitInfo) -> str:
-    if needs_program(wait):
+    if inspection.reasons.needs_program(wait):
         return _PROGRAM
     return "environment" if wait.get("ran") == "no" else NOUNS[wait["kind"]]
 
@@ -346,7 +345,7 @@ def _what_next(session: CliSession, result: ExecutionResult, short: str, due: li
         return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits and not any(map(is_tried_again, result.waits)):
         return "nothing runs while it waits"
-    if all(map(needs_program, result.waits)) and result.waits:
+    if all(map(inspection.reasons.needs_program, result.waits)) and result.waits:
         return "only that program can resume it"
     if session.is_served:
         return "a worker of the server's store continues it"

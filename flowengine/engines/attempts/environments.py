@@ -11,7 +11,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.sdk import StepError
+from flowengine.sdk import EnvironmentUnavailable, StepError
 from flowengine.sdk.steps.context import CommandEnvironment, ExecutionContext
 
 _TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
@@ -82,11 +82,12 @@ class Environments(Protocol):
     async def finish(self, context: ExecutionContext, flow: CompiledFlow) -> None:
         """Release all environments of an execution that has ended."""
 
-    def kept_for(self) -> list[str]:
-        """Return the executions for which environments are kept."""
-
-    async def lose(self, execution: str) -> None:
-        """Close the environments of an execution that uses others now, but keep their files."""
-
     def close(self) -> None:
         """Close all environments."""
+
+
+def none_here() -> EnvironmentUnavailable:
+    """Return the error of a step or start that needs an environment of a host without any."""
+    return EnvironmentUnavailable(
+        "this host opens no environments: it was composed without `environments`"
+    )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from flowengine.engines.attempts.failures import Mask, tail
 from flowengine.engines.attempts.lines_at_work import LogLines
@@ -29,6 +29,16 @@ PRINTING: ContextVar[Printed | None] = ContextVar("flowengine_printing", default
 
 Follow = Callable[[str, str], None]
 """Receives `stdout` or `stderr`, and complete lines."""
+
+
+class PartWriter(Protocol):
+    """Writes the parts of a reply for readers in other processes."""
+
+    def take(self, part: Mapping[str, Any], /) -> None:
+        """Write a part."""
+
+    def close(self) -> None:
+        """Note that the attempt is over."""
 
 
 class Follower(NamedTuple):

@@ -55,15 +55,6 @@ def missing(execution: ExecutionContext) -> ResourceMissing:
     )
 
 
-def needs_program(wait: Mapping[str, Any]) -> bool:
-    """Return whether only the program that started an execution can continue a step that waits.
-
-    Args:
-        wait: The record of the wait.
-    """
-    return wait.get("ran") == "no" and bool(wait["error"]["type"] == ResourceMissing.type)
-
-
 def check_names(
     flow: CompiledFlow, resources: Mapping[str, Any], given: Mapping[str, Any] = {}
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from flowengine import registry
 from flowengine.engines.attempts.context import AttemptContext
-from flowengine.engines.attempts.environments import Environments, NotAgain
+from flowengine.engines.attempts.environments import Environments, NotAgain, none_here
 from flowengine.engines.attempts.failures import evidence_of, failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.engines.attempts.printed import Printed
@@ -171,7 +171,8 @@ class Task:
                 context.run = run._replace(environments={**declared, **execution.environments})
             elif kind is not None and not self._environments:
                 return await self._execute(kind, context, run.input)
-            assert environments is not None
+            if environments is None:
+                raise none_here()
             return await self._execute_in(environments, kind, context)
         except BaseException as error:
             raised = self._converted(error, context)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from flowengine.engines.attempts.environments import Environments
-from flowengine.engines.host import Host, folder_of
-from flowengine.store_folder import environments_of
+from flowengine.engines.host import Host
+from flowengine.store_folder import environments_of as folder_of_environments
+
+if TYPE_CHECKING:
+    from flowengine.engines.environments.environments import EngineEnvironments
+
+
+def environments_of(host: Host) -> EngineEnvironments:
+    """Return the environments that `make_environments` has made for a host."""
+    return cast("EngineEnvironments", host.environments)
 
 
 def make_environments(
     host: Host, given: str | None = None, guarded: Sequence[str] = ()
-) -> Environments:
+) -> EngineEnvironments:
     """Make the environments of a host.
 
     Args:
@@ -23,12 +31,12 @@ def make_environments(
     """
     from flowengine.engines.environments.environments import EngineEnvironments
 
-    own = folder_of(host.store)
+    own = host.store.folder
     folder: Callable[[], str] | None = None
     if given is not None:
         folder = partial(str, given)
     elif own is not None:
-        folder = partial(environments_of, own)
+        folder = partial(folder_of_environments, own)
     return EngineEnvironments(
         folder,
         host.may_go_on,

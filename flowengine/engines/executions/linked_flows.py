@@ -22,7 +22,6 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event
 from flowengine.kernel.graph.compiled import Evaluator
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.state.records import State
 from flowengine.kernel.transition import added
 from flowengine.kernel.view import View
@@ -331,21 +330,6 @@ def _moment(
     return Moment(number, event, address, unit, state, graph, why, subject)
 
 
-def state_at(
-    flows: LinkedFlows, hash: str, journal: Sequence[Event], count: int
-) -> tuple[Graph, State]:
-    """Return the flow and the state after the first `count` events.
-
-    Args:
-        flows: The flows under which the journal was written.
-        hash: Hash of the flow that the execution runs now.
-        journal: All events.
-        count: Number of events.
-    """
-    graph = flows.by_hash(first_form(journal, hash)).graph
-    return replayed(flows, graph, new_state(), line(journal, count - 1))
-
-
 def state_before_retry(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], number: int
 ) -> tuple[Graph, State]:
@@ -432,26 +416,7 @@ def _straight(event: Any) -> dict[str, Any]:
     return {key: value for key, value in event.items() if key not in dropped}
 
 
-def unit_at(graph: Graph, state: State, address: str) -> int | None:
-    """Return the active unit at an address, or None."""
-    view, id = View(graph, state), steps_in(address)[-1]
-    for number, unit in state["units"].items():
-        act = view.act_of(unit)
-        # An address takes longer than its last id, which all but compensations and cleanups have.
-        if ("address" in act or view.node(act).id == id) and view.address(unit) == address:
-            return number
-    return None
-
-
 def running(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
     """Return the units with a running attempt: number → address and attempt."""
     view, units = View(graph, state), state["units"].items()
     return {n: (view.address(unit), unit["attempt"]) for n, unit in units if unit["phase"] == "run"}
-
-
-def is_held_at(graph: Graph, state: State, address: str) -> bool:
-    """Return whether a unit or step at an address is held until it is released."""
-    view = View(graph, state)
-    units = [view.address(unit) for unit in state["units"].values() if "then" in unit]
-    acts = [view.step_address(other) for other in state["acts"].values() if "then" in other]
-    return address in units or address in acts

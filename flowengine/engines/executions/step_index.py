@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.subjects import address_of
 from flowengine.errors import InputError
-from flowengine.journal.encoding import TextPosition, inflate, pack, pack_placed
+from flowengine.journal.encoding import TextPosition, pack, pack_placed
 from flowengine.journal.records import ListPart
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation, Run
@@ -37,32 +36,6 @@ MOST_NOTED = 100
 """Number of events and notes from which rows are made of them."""
 LARGE = 16_384
 """Bytes of events from which rows are made of them at once, so that no values are kept for that."""
-
-
-class Row(NamedTuple):
-    """An observation, a remark, which has a number and an address only, or a step at work."""
-
-    number: int
-    """Of its event."""
-    source: int
-    """Of the output: `COPIED`, `GAVE`, `COMPUTED`. Otherwise `REMARK` or `AT_WORK`."""
-    at: int
-    address: str
-    """Empty: of the execution."""
-    step: int = 0
-    status: str = ""
-    outcome: str | None = None
-    attempt: int = 0
-    output: Any = None
-    error: Any = None
-
-    @property
-    def observation(self) -> Observation:
-        """The observation, without an output that is elsewhere."""
-        return Observation(*self[2:], None)
-
-
-_row: Callable[[tuple[Any, ...]], Row] = partial(tuple.__new__, Row)  # long executions have many
 
 
 class StepIndex:
@@ -242,52 +215,3 @@ def at_work(graph: Graph, state: State) -> Iterator[tuple[str, int, str]]:
     for unit in state["units"].values():
         status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
         yield view.address(unit), state["acts"][unit["act"]]["step"], status
-
-
-def read_rows(items: Iterable[Any], until: int | None = None) -> Iterator[Row]:
-    """Yield the rows of an index, in order.
-
-    Args:
-        items: The rows as stored, not trusted.
-        until: Number of the first event to leave out. None: all are included.
-    """
-    rows = iter(items)
-    number, at, address, step = -1, 0, "", 0
-    steps: dict[str, int] = {}
-    of_row: tuple[Any, ...]
-    for row in rows:
-        kind = type(row)
-        if kind is int:
-            number, at = number + 1, row
-            if number == until:
-                return
-        elif row is None:
-            yield _row((number, GAVE, at, address, step, "succeeded", "ok", 0, None, None))
-        elif kind is str:
-            what: Any = next(rows)
-            if type(what) is int:
-                address, step, attempt = row, what, next(rows)
-                steps[address] = step
-                of_row = (number, COPIED, at, row, step, "running", None, attempt, None, None)
-            elif what is None:
-                of_row = (number, GAVE, at, row, steps[row], "succeeded", "ok", 0, None, None)
-            else:
-                of, attempt = next(rows), next(rows)
-                of_row = (number, GAVE, at, row, of, "succeeded", what, attempt, None, None)
-            yield _row(of_row)
-        elif len(row) == _OF_REMARK:
-            yield Row(number, REMARK, at, row[0] or "")
-        else:
-            where, of, status, outcome, attempt, source, output, error = row
-            steps[where] = of
-            yield Row(number, source, at, where, of, status, outcome, attempt, output, error)
-
-
-def has_remarks(items: Sequence[Any]) -> bool:
-    """Return whether there are remarks among the rows of an index."""
-    return list in map(type, items) and any(len(r) == _OF_REMARK for r in items if type(r) is list)
-
-
-def parts_of(lists: Sequence[ListPart]) -> list[ListPart]:
-    """Return the parts of the index among the parts of all lists."""
-    return [part._replace(items=inflate(part.items)) for part in lists if part.name == NAME]

@@ -53,15 +53,6 @@ def address_of(graph: Graph, state: State, event: Any) -> str | None:
     return None
 
 
-def wholes(address: str) -> list[str]:
-    """Return the maps and loops that an address may be an item or a round of.
-
-    Args:
-        address: Address of an activation: `each[3]`, `poll@2`.
-    """
-    return [address[: sign.start()] for sign in _SIGNS.finditer(address)]
-
-
 # Other states
 
 

@@ -7,9 +7,7 @@ from math import inf
 from typing import Any
 
 from flowengine.engines.executions.execution import Execution
-from flowengine.engines.infos import ExecutionInfo, WaitInfo
-from flowengine.engines.results import ExecutionResult
-from flowengine.journal.records import ENDED, ExecutionRecord
+from flowengine.engines.results import ExecutionResult, WaitInfo
 from flowengine.kernel.events import Event, Opening
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_time
@@ -110,27 +108,3 @@ def timers_of(state: State, wait: int) -> list[dict[str, str]]:
     ordered = sorted(numbers.items(), key=lambda pair: pair[1])
     last = numbers.get("expiry", inf)  # what would come later never does
     return [{"what": what, "due": format_time(due)} for what, due in ordered if due <= last]
-
-
-def execution_view(record: ExecutionRecord) -> ExecutionInfo:
-    """Return an execution as shown in lists."""
-    view: ExecutionInfo = {
-        "execution": record.id,
-        "flow": record.flow,
-        "version": record.version or "",
-        "status": record.status,  # type: ignore[typeddict-item]
-        "labels": record.labels,
-        "started_by": record.started_by,
-        "started_at": format_time(record.created_at),
-        "parent": record.parent,
-        "forked_from": record.forked_from,
-    }
-    if record.status in ENDED and record.ended_at is not None:
-        view["ended_at"] = format_time(record.ended_at)
-    if record.due is not None:
-        view["due"] = format_time(record.due)
-    if record.title:
-        view["title"] = record.title
-    if record.key_inputs:
-        view["key_inputs"] = dict(record.key_inputs)
-    return view

@@ -6,16 +6,16 @@ events since the last snapshot. Executions without an index are replayed from th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from flowengine.engines.executions.linked_flows import LinkedFlows, read, walk
 from flowengine.engines.executions.moments import Moment
-from flowengine.engines.executions.views import entry_view, execution_view, wait_view
+from flowengine.engines.executions.views import entry_view, wait_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.host import Host
-from flowengine.engines.infos import ExecutionInfo, StepInfo
+from flowengine.engines.infos import ExecutionInfo, StepInfo, execution_view
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.indexed import step_with_values
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed, Values, Watch
@@ -30,7 +30,6 @@ from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages import view as undelivered
 from flowengine.engines.people.waits import stored_wait_view
-from flowengine.engines.running.recovery import concerns_others
 from flowengine.errors import Hint, NotFound
 from flowengine.journal.records import ENDED, ExecutionRecord, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
@@ -345,3 +344,14 @@ def _warnings(events: Sequence[Event]) -> list[Warned]:
 
 def _warning(event: Warned) -> dict[str, Any]:
     return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
+
+
+def concerns_others(warning: Mapping[str, Any]) -> bool:
+    """Return whether a warning is shown, and not only kept in the journal.
+
+    A refused decision is kept for an audit: the user who tried to decide received it.
+
+    Args:
+        warning: The event, or a view of it.
+    """
+    return bool(warning["about"] != "decision")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.infos import ScreenInfo, WaitInfo
+from flowengine.engines.infos import ScreenInfo
+from flowengine.engines.results import WaitInfo
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.addresses import execution_of, shown_owner
 from flowengine.kernel.notation.times import format_time

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
-from flowengine.engines.actors import undecidable
-from flowengine.engines.attempts.runtime_resources import needs_program
+from flowengine.engines.actors import excluded, is_assignee
+from flowengine.engines.attempts.runtime_resources import ResourceMissing
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.executions.views import timers_of
@@ -16,16 +16,17 @@ from flowengine.engines.inspection import budgets
 from flowengine.engines.inspection.conditions import condition
 from flowengine.engines.inspection.unattended import QUIET, TRIES, circle
 from flowengine.engines.interventions.retrying import again
-from flowengine.engines.notifications import last_sent
-from flowengine.journal.records import ENDED, InboxMessage, Owner
+from flowengine.errors import NotFound
+from flowengine.journal.records import ENDED, ExecutionRecord, InboxMessage, Owner
 from flowengine.journal.shapes import unpack_error, unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
 from flowengine.kernel.graph.linked import Graph, Node
 from flowengine.kernel.notation.accounts import is_account, read_account
-from flowengine.kernel.notation.addresses import NOTIFIES, OF_END, wait_id
+from flowengine.kernel.notation.addresses import NOTIFIES, OF_END, separate_id, wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.records import State, Unit
 from flowengine.kernel.view import DECIDABLE, View, is_shared, is_tried_again
+from flowengine.settings import Settings
 from flowengine.store_folder import remote_store
 
 _RESUMED = "a process that resumes it"
@@ -510,3 +511,73 @@ def _message(view: View, node: Node, id: str) -> Reason:
         "signals": [*signals],
         "command": _sending(view.graph, id, key, signals[0]),
     }
+
+
+def last_sent(
+    host: Host, execution: Execution
+) -> Iterator[tuple[str, str, ExecutionRecord | None]]:
+    """Yield each flow that notifies about an open approval or the end, with its newest execution.
+
+    Args:
+        host: Provides the store.
+        execution: The execution that asks, or has ended.
+
+    Yields:
+        Address of the approval (empty: the end), id of the flow, and the execution, or None if it
+            is not started yet.
+    """
+    store, state, own = host.store, execution.state, execution.context.identity
+    ids = [
+        (wait["record"]["address"], sender, separate_id(own, wait["id"], wait["notified"], sender))
+        for wait in state["waits"].values()
+        for sender in wait.get("notify", ())
+    ]
+    ids += [
+        ("", notice["flow"], separate_id(own, state["events"], notice["flow"]))
+        for notice in execution.linked.compiled.get("end_notices", ())
+        if state["status"] in notice["on"]
+    ]
+    for address, sender, id in ids:
+        try:
+            yield address, sender, store.execution(id)
+        except NotFound:
+            yield address, sender, None
+
+
+def undecidable(wait: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    """Return why no user may decide on a wait: each assignee with a sentence.
+
+    The sentences contain no paths of this host, because clients of a server read them.
+
+    Returns:
+        Assignee → reason. Empty if a user may decide.
+    """
+    rights = {}
+    for name in wait.get("assignees") or ():
+        group = name.removeprefix("group:")
+        members = {name} if group == name else settings.groups.get(group, frozenset())
+        if any(is_assignee(wait, user, settings) for user in members):
+            return {}
+        rights[name] = _why_none(wait, name, members, settings)
+    return rights
+
+
+def needs_program(wait: Mapping[str, Any]) -> bool:
+    """Return whether only the program that started an execution can continue a step that waits.
+
+    Args:
+        wait: The record of the wait.
+    """
+    return wait.get("ran") == "no" and bool(wait["error"]["type"] == ResourceMissing.type)
+
+
+def _why_none(wait: Mapping[str, Any], name: str, members: Set[str], settings: Settings) -> str:
+    """Return why none of the users of an assignee may decide."""
+    if not members:
+        return f"{name} has no members"
+    barred = sum(excluded(wait, [user], settings) is not None for user in members)
+    who = name if name in members else f"every member of {name}"
+    why = ["is excluded"] if barred else []
+    if barred < len(members):
+        why.append("has delegated it")
+    return f"{who} {' or '.join(why)}"

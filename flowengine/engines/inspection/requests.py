@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from flowengine import registry
-from flowengine.engines.executions.linked_flows import unit_at
 from flowengine.engines.executions.moments import Moment
+from flowengine.engines.snapshots import unit_at
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.view import View

@@ -11,12 +11,12 @@ from flowengine import registry
 from flowengine.agents.actions import answering_message, summary
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.executions.moments import Moment
-from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, Row, at_work
-from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, at_work
 from flowengine.engines.folds import State
 from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
 from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
+from flowengine.engines.snapshots import Row
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
@@ -423,3 +423,12 @@ def _summary(seen: Observation, graph: Graph) -> str | None:
     if said and answering_message(seen.output).get("role") == "tool":  # such as of `list_agents`
         return summary(seen.output)
     return None
+
+
+def wholes(address: str) -> list[str]:
+    """Return the maps and loops that an address may be an item or a round of.
+
+    Args:
+        address: Address of an activation: `each[3]`, `poll@2`.
+    """
+    return [address[: sign.start()] for sign in _SIGNS.finditer(address)]

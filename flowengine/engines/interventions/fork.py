@@ -8,7 +8,7 @@ from typing import Any
 
 from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.execution import Execution
-from flowengine.engines.executions.linked_flows import LinkedFlow, forms, read, running, unit_at
+from flowengine.engines.executions.linked_flows import LinkedFlow, forms, read, running
 from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.interventions.fork_points import (
@@ -22,6 +22,7 @@ from flowengine.engines.interventions.fork_points import (
 )
 from flowengine.engines.interventions.retracing import within
 from flowengine.engines.interventions.retrying import fork_at
+from flowengine.engines.snapshots import unit_at
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.engines.starting.inputs import with_defaults
 from flowengine.errors import Conflict, Hint, InputError

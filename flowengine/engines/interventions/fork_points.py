@@ -13,12 +13,12 @@ from flowengine.engines.executions.linked_flows import (
     line,
     read,
     running,
-    unit_at,
     walk,
     with_holds,
 )
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.host import Host
+from flowengine.engines.snapshots import unit_at
 from flowengine.errors import Conflict, FlowEngineError, Hint, NotFound
 from flowengine.journal.records import ENDED, ExecutionFilter, ExecutionRecord
 from flowengine.journal.shapes import Sound, unpack_error

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from flowengine.engines.interventions.misfits import other_type
+from flowengine.engines.interventions.obstacles import Obstacle
 from flowengine.flow.check import net
 from flowengine.flow.check.net import cancellations
 from flowengine.flow.check.reaching_outputs import EarlierSteps
@@ -26,8 +28,7 @@ from flowengine.flow.expressions.paths import (
 )
 from flowengine.kernel import Graph
 from flowengine.kernel.expressions.provenance import find
-from flowengine.kernel.moving.counterparts import Pairing, other_type
-from flowengine.kernel.moving.obstacles import Obstacle
+from flowengine.kernel.moving.counterparts import Pairing
 from flowengine.kernel.state.records import Scope, State
 from flowengine.kernel.view import waiting_arrivals
 

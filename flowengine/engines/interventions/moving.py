@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, cast
 
 from flowengine.engines.environments.requests import FolderWorkspaces
-from flowengine.engines.host import folder_of
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import ENDED
@@ -91,7 +90,7 @@ def _movable(store: Store) -> MovingPort:
 
 def _workspaces(store: Store) -> WorkspacesPort:
     """Return the files of the environments of a store's executions."""
-    folder = folder_of(store)
+    folder = store.folder
     if folder is not None:
         return FolderWorkspaces(partial(environments_of, folder))
     workspaces: WorkspacesPort = cast("Any", store).workspaces

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flowengine.engines.executions.linked_flows import line, read, running, state_at, unit_at, walk
+from flowengine.engines.executions.linked_flows import line, read, running, walk
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.host import Host
+from flowengine.engines.infos import InterventionPlan
 from flowengine.engines.interventions.fork import check_not_undone
 from flowengine.engines.interventions.fork_points import past_of
 from flowengine.engines.interventions.repeated_calls import acts, begun_anew, effect_of, past_calls
 from flowengine.engines.interventions.retracing import being_undone, event_of, within
 from flowengine.engines.interventions.retrying import held_failures
-from flowengine.engines.results import InterventionPlan
+from flowengine.engines.snapshots import state_at, unit_at
 from flowengine.errors import Conflict
 from flowengine.journal.records import ENDED
 from flowengine.kernel import Graph, advance

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flowengine.engines.executions.linked_flows import unit_at, walk
+from flowengine.engines.executions.linked_flows import walk
 from flowengine.engines.host import Host
 from flowengine.engines.interventions.retracing import Held
+from flowengine.engines.snapshots import unit_at
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.view import View

@@ -19,6 +19,7 @@ from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Again
 from flowengine.engines.interventions.fork_points import last_point, undoing, undone_in
+from flowengine.engines.interventions.obstacles import Obstacle
 from flowengine.engines.interventions.repeated_calls import begun_anew, past_calls
 from flowengine.engines.interventions.retracing import (
     Held,
@@ -41,7 +42,6 @@ from flowengine.flow.building.flow import Flow
 from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.shapes import unpack_error
 from flowengine.kernel.events import ErrorData
-from flowengine.kernel.moving.obstacles import Obstacle
 from flowengine.kernel.notation.addresses import COMPENSATION
 
 

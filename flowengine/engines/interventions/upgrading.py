@@ -20,6 +20,7 @@ from flowengine.engines.host import Host
 from flowengine.engines.infos import UpgradeInfo, Verdict
 from flowengine.engines.interventions.fork_points import last_point
 from flowengine.engines.interventions.lost_results import later, lost_results
+from flowengine.engines.interventions.obstacles import Obstacle, obstacles
 from flowengine.engines.running.recovery import recover
 from flowengine.errors import Conflict, UsageError
 from flowengine.flow.building.flow import Flow
@@ -30,7 +31,6 @@ from flowengine.kernel.events import Event
 from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.graph.linked import GraphFlow as Linked
 from flowengine.kernel.moving.counterparts import Pairing
-from flowengine.kernel.moving.obstacles import Obstacle, obstacles
 from flowengine.kernel.state.records import Scope, State
 from flowengine.kernel.view import View, waiting_arrivals
 from flowengine.sdk import ValidationError

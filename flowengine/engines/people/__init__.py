@@ -1,17 +1,1 @@
-"""Human-in-the-loop: approvals, decisions, claims, delegations and grants.
-
-Logins, and programs that decide, are imported when they are first used.
-"""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from flowengine.util.lazy_names import modules
-
-if TYPE_CHECKING:
-    from flowengine.engines.people import logins, tool_authority
-
-__all__ = ["logins", "tool_authority"]
-
-__getattr__ = modules(__name__, *__all__)
+"""Human-in-the-loop: approvals, decisions, claims, delegations and grants."""

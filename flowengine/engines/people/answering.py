@@ -6,17 +6,15 @@ from contextlib import suppress
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.host import Host
-from flowengine.engines.infos import Answering, DecisionGiven, WaitInfo
 from flowengine.engines.people.approval_ownership import hand
-from flowengine.engines.people.approvals import check_decidable, decide
-from flowengine.engines.people.waits import stored_wait_view, wait_of
-from flowengine.engines.results import Decision, ExecutionResult
+from flowengine.engines.people.approvals import decide
+from flowengine.engines.people.waits import stored_wait_view
+from flowengine.engines.results import Answering, Decision, DecisionGiven, WaitInfo
 from flowengine.engines.running.answers import answer_open
 from flowengine.engines.running.driving import Driving
-from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, UsageError
+from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed
 from flowengine.journal.encoding import pack
 from flowengine.kernel.notation.grants import FLOW
-from flowengine.kernel.view import only_choice
 
 LONGEST = 500
 """Maximum length of the journal's note on a refused decision."""
@@ -64,51 +62,6 @@ def _note_refused(host: Host, wait: str, who: Actor, error: FlowEngineError) -> 
     execution = host.store.wait(wait).execution
     with suppress(Conflict):  # it has ended, and accepts no more messages
         host.store.send(execution, pack(event), at, host.ids.message())
-
-
-def choice_of(host: Host, wait: str, counts_as: str) -> str:
-    """Return the only choice of a wait that counts as approval or rejection.
-
-    Raises:
-        InputError: The wait has no such choice, or several.
-        Conflict: A wait of this kind is not decided on.
-    """
-    view = wait_of(host, wait)
-    check_decidable(wait, view["kind"])
-    choices = view.get("choices", [])
-    if (choice := only_choice(view, counts_as)) is not None:
-        return str(choice["id"])
-    known = ", ".join(choice["id"] for choice in choices) or "none"
-    is_counted = any(choice.get("counts_as") == counts_as for choice in choices)
-    how_many = "several choices count" if is_counted else "no choice counts"
-    raise InputError(
-        f"{wait}: {how_many} as '{counts_as}'",
-        field="choice",
-        hint=f"decide with one of: {known}",
-    )
-
-
-def answer_questions(host: Host, result: ExecutionResult, choice: str, who: Actor) -> bool:
-    """Answer all open questions about attempts with an unknown outcome.
-
-    Args:
-        host: Provides the store.
-        result: The state of the execution.
-        choice: `retry` or `fail`.
-        who: The actor who answers.
-
-    Returns:
-        Whether there were any.
-
-    Raises:
-        UsageError: The choice answers no question.
-    """
-    if choice not in ("retry", "fail"):
-        raise UsageError(f"on_crash is {choice!r}", hint="it is retry or fail")
-    questions = [wait for wait in result.waits if wait.get("ran") == "maybe"]
-    for wait in questions:
-        record_decision(host, wait["id"], choice, {}, who)
-    return bool(questions)
 
 
 def hand_over(

@@ -18,11 +18,11 @@ from typing import Any
 from flowengine.engines.actors import Actor
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.host import KeptFiles
-from flowengine.engines.infos import DecisionGiven
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.edits import fitting
 from flowengine.engines.people.grants import checked_grant, checked_images, digests, name_of, view
-from flowengine.engines.results import Decision
+from flowengine.engines.people.logins import check_logged_in
+from flowengine.engines.results import Decision, DecisionGiven
 from flowengine.engines.running.answers import record, to_keep
 from flowengine.engines.starting.inputs import fill_defaults
 from flowengine.errors import Conflict, Hint, InputError
@@ -101,8 +101,6 @@ def decide(
     decision = _checked(wait.record, given, who, settings)
     choice = given["choice"]
     if "found" in wait.record and counting(dict(wait.record), choice) == "approve":
-        from flowengine.engines.people.logins import check_logged_in
-
         check_logged_in(id, wait.record)
     images = given.get("images") or ()
     contents = checked_images(wait.record, choice, images) if images else []

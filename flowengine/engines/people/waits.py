@@ -4,55 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.engines.actors import is_assignee
 from flowengine.engines.executions.views import timers_of, wait_view
 from flowengine.engines.host import Host
-from flowengine.engines.infos import WaitInfo
 from flowengine.engines.people.approval_ownership import standing
 from flowengine.engines.people.grants import view as image_view
-from flowengine.engines.results import WaitPage
-from flowengine.journal.records import ListedWait, WaitFilter
-from flowengine.journal.shapes import WAITS, unpack_event
+from flowengine.engines.results import WaitInfo
+from flowengine.journal.records import ListedWait
+from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import counting
-from flowengine.settings import Settings
-
-
-def page_of_waits(
-    host: Host, limit: int, after: str | None, assignee: str | None, **wanted: Any
-) -> WaitPage:
-    """Return a page of waits.
-
-    Args:
-        host: Provides the store.
-        limit: Size of the page.
-        after: `next` of the page before.
-        assignee: Only waits that this user may answer.
-        **wanted: Other fields of `WaitFilter`. `execution` may be a prefix of its id.
-
-    Returns:
-        The page. It is shorter than `limit` if the user is excluded from some waits, has delegated
-        or approved some, or other users have claimed some. Messages of conversations are only among
-        the waits of their execution, since a conversation is not an approval.
-    """
-    settings = host.settings
-    if wanted["execution"] is not None:
-        wanted["execution"] = host.store.find_execution(wanted["execution"])
-    elif not wanted["kinds"]:
-        wanted["kinds"] = sorted(WAITS - {"session"})
-    if assignee is not None:
-        wanted["assignees"] = [assignee, *settings.groups_of(assignee)]
-    page = host.store.waits(WaitFilter(**wanted), after, limit)
-    return WaitPage(
-        [
-            stored_wait_view(wait)
-            for wait in page.items
-            if (assignee is None or _is_mine(wait, assignee, settings))
-            and not (wanted["execution"] is None and _is_message(wait))
-        ],
-        page.next,
-    )
 
 
 def wait_of(host: Host, wait: str) -> WaitInfo:
@@ -61,19 +22,6 @@ def wait_of(host: Host, wait: str) -> WaitInfo:
     return stored_wait_view(
         current, host.stored(current.execution, 0).state if current.open else None
     )
-
-
-def _is_mine(wait: ListedWait, user: str, settings: Settings) -> bool:
-    """Return whether a user may decide on a wait, perhaps after claiming it, and has not yet."""
-    if not is_assignee(wait.record, user, settings):
-        return False
-    is_free = wait.record.get("claimed_by") in (None, user) and user not in wait.journaled
-    return not wait.open or is_free
-
-
-def _is_message(wait: ListedWait) -> bool:
-    """Return whether a wait is for the next message of a conversation (`chat`)."""
-    return bool(wait.record.get("chat")) and wait.record["kind"] == "ask"
 
 
 def stored_wait_view(wait: ListedWait, state: State | None = None) -> WaitInfo:

@@ -41,7 +41,7 @@ def server_description(host: Host, execution: Execution, step: int) -> str | Non
     """Return a server's description of a step's tool. None: no session is open here."""
     spec = execution.linked.compiled["steps"][step]
     kind = kind_of(spec)
-    if kind is None or kind.session is None:
+    if kind is None or kind.session is None or host.environments is None:
         return None
     task = spec["task"]
     session = host.environments.opened(execution.id, environment_name(spec, task["server"]))

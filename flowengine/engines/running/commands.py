@@ -151,6 +151,8 @@ class HostCarrier(Carrier):
     async def give_back(self, execution: Execution) -> None:
         """Release the environments that an ended or waiting execution no longer needs."""
         environments = self.host.environments
+        if environments is None:
+            return
         if execution.ended:
             await environments.finish(execution.context, execution.linked.compiled)
         else:

@@ -203,7 +203,9 @@ class Local(Driver):
 
     def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
         """Release the environments of an ended region."""
-        ending = self.host.environments.end_region(execution.context, command.region)
+        if (environments := self.host.environments) is None:
+            return
+        ending = environments.end_region(execution.context, command.region)
         task = self._loop.create_task(ending)
         self._endings[task] = execution.id
         task.add_done_callback(self._endings.pop)

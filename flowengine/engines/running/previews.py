@@ -48,7 +48,7 @@ async def previewed(
     lent: Any = nullcontext({})
     if names:
         run = run_of_call(execution, wait)
-        if run is not None:
+        if run is not None and host.environments is not None:
             secrets = runner.references(step)
             lent = host.environments.lent(execution.context, run, secrets, opens=opens)
 

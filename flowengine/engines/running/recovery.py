@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
 
 from flowengine.engines.attempts.lines_at_work import Attempt
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
@@ -239,17 +238,6 @@ def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Pr
 #
 # A failure to close an environment is detected when a step, a region or the execution is over. By
 # then the execution may run here, may be released, or may have ended.
-
-
-def concerns_others(warning: Mapping[str, Any]) -> bool:
-    """Return whether a warning is shown, and not only kept in the journal.
-
-    A refused decision is kept for an audit: the user who tried to decide received it.
-
-    Args:
-        warning: The event, or a view of it.
-    """
-    return bool(warning["about"] != "decision")
 
 
 def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:

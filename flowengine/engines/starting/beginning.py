@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
+from flowengine.engines.attempts.environments import none_here
 from flowengine.engines.attempts.runtime_resources import check_environments, check_names
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow
@@ -306,6 +307,8 @@ def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
         check_names(linked.compiled, every)
     execution = execution_data(host, linked.compiled, now, id, labels, user)
     if environments:
+        if host.environments is None:
+            raise none_here()
         execution["environments"] = check_environments(
             linked.compiled, every, environments, host.environments.named
         )

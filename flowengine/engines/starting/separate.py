@@ -13,38 +13,6 @@ from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.host import Host
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.inputs import check_inputs
-from flowengine.errors import NotFound
-from flowengine.journal.store import Store
-
-
-def id_of_cause(store: Store, id: str, flow: str, started_by: str) -> str:
-    """Return the id of the execution that has a cause, whether it exists or not.
-
-    Another execution has the derived id if a program with access to the store chose it. The cause
-    then has the next id that is free or its own.
-
-    Args:
-        store: The store.
-        id: The id that is derived from the cause.
-        flow: Id of the flow that the cause starts.
-        started_by: Who starts it.
-    """
-    number, given = 1, id
-    while True:
-        try:
-            there = store.execution(given)
-        except NotFound:
-            return given
-        if (there.flow, there.started_by) == (flow, started_by):
-            return given
-        import logging
-
-        logging.getLogger("flowengine.engines").warning(
-            "the id %s of an execution of '%s' that %s starts is taken by one of '%s' by %s",
-            *(given, flow, started_by, there.flow, there.started_by),
-        )
-        number += 1
-        given = f"{id}.{number}"
 
 
 def begin_separate(

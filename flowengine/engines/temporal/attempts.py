@@ -22,6 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
+from flowengine.engines.environments.making import environments_of
 from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.engines.executions.calls import is_call
 from flowengine.engines.executions.execution import Execution
@@ -184,7 +185,7 @@ class Attempts:
 
     async def _leave(self, pause: float) -> None:
         """Close the environments of executions that have lost this place during a silence."""
-        left = self._host.environments.kept_for()
+        left = environments_of(self._host).kept_for()
         while left:
             for id in [*left]:
                 with suppress(RPCError, StoreError):
@@ -192,7 +193,7 @@ class Attempts:
                     if place != self._place.queue:
                         if self.at_work.has_any(id):
                             continue
-                        await self._host.environments.lose(id)
+                        await environments_of(self._host).lose(id)
                     left.remove(id)
             await asyncio.sleep(pause)
 
@@ -561,7 +562,7 @@ class Attempts:
             return []  # it does not wait any more
         beating = asyncio.create_task(_beat(self._pulse))
         try:
-            flow, environments = await self._flow(hash), self._host.environments
+            flow, environments = await self._flow(hash), environments_of(self._host)
             context = self._context(flow, workdir, identity)
             if what == "region":
                 await environments.end_region(context, region)

@@ -15,9 +15,9 @@ from temporalio.exceptions import FailureError
 
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.reducers import Unreduced
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.engines.temporal.requests import SHARE, plain, run_as_data
 from flowengine.journal.encoding import pack
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import ENDED, Append
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import changed

@@ -16,6 +16,13 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
 
+from flowengine.engines.memory.records import (
+    Claims,
+    KeptClaim,
+    MemoryGrants,
+    MemoryMessages,
+    MemorySchedules,
+)
 from flowengine.engines.temporal.heartbeat import is_too_long
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.requests import (
@@ -29,13 +36,6 @@ from flowengine.engines.temporal.requests import (
 )
 from flowengine.errors import Conflict, FlowEngineError, NotFound, UsageError
 from flowengine.journal.encoding import pack
-from flowengine.journal.memory.records import (
-    Claims,
-    KeptClaim,
-    MemoryGrants,
-    MemoryMessages,
-    MemorySchedules,
-)
 from flowengine.journal.records import (
     Claimed,
     FlowGrant,

@@ -11,8 +11,8 @@ from temporalio import activity
 from flowengine.engines.deployed_flows import start_due
 from flowengine.engines.executions.parts import RECEIVER
 from flowengine.engines.host import Host
+from flowengine.engines.infos import ScheduledStart
 from flowengine.engines.messages import delivered
-from flowengine.engines.results import ScheduledStart
 from flowengine.engines.temporal.requests import (
     BEGIN,
     SHARE,

@@ -215,6 +215,10 @@ class TemporalStore:
     def location(self) -> str:
         return self._connection.location
 
+    @property
+    def folder(self) -> None:
+        return None
+
     @cached_property
     def payloads(self) -> PayloadPage:
         """Decodes and encodes payloads of this namespace for pages."""

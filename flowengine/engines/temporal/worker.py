@@ -37,7 +37,7 @@ from flowengine.engines.environments.making import make_environments
 from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, Pulse
 from flowengine.engines.host import Host, RandomIds, SystemClock
-from flowengine.engines.results import ScheduledStart
+from flowengine.engines.infos import ScheduledStart
 from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.attempts import Attempts

@@ -32,6 +32,7 @@ from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.executions.reducers import Unreduced, has_reducers
 from flowengine.engines.executions.subjects import address_of
 from flowengine.engines.flows import LANGUAGE
+from flowengine.engines.memory.store import MemoryStore
 from flowengine.engines.running.call_descriptions import run_of_call
 from flowengine.engines.running.carrying import Carrier, Notice, with_warning
 from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
@@ -93,7 +94,6 @@ from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.filters import failure_of
-from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, ExecutionHead, NewExecution
 from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop

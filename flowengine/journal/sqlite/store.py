@@ -114,6 +114,10 @@ class SqliteStore:
     def location(self) -> str:
         return self._database.path
 
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(os.path.abspath(self.location))
+
     # -- flows
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
@@ -555,7 +559,7 @@ class SqliteStore:
                 rows = connection.execute(query, limits).fetchall()
             return [id for id, flow in rows if flows is None or flows(flow)]
 
-        return the_one_of(noun, beginning, ids, os.path.dirname(self.location))
+        return the_one_of(noun, beginning, ids, self.folder)
 
     def short_execution(self, id: str) -> str:
         return self._shorten("executions", id, SHORT_EXECUTION)
@@ -572,7 +576,7 @@ class SqliteStore:
 
     @property
     def _artifacts(self) -> ArtifactFolder:
-        folder = os.path.join(os.path.dirname(os.path.abspath(self.location)), "artifacts")
+        folder = os.path.join(self.folder, "artifacts")
         return ArtifactFolder(folder, synced=self.durability == "power")
 
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:

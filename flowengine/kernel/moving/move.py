@@ -42,7 +42,7 @@ def move(old: Graph, new: Graph, state: State, mapping: Mapping[str, Any]) -> St
 
     Args:
         old: The graph of the state.
-        new: The other graph. `obstacles` has found no obstacle to it.
+        new: The other graph, to which there is no obstacle.
         state: The state. It is not changed.
         mapping: See `flowengine.kernel.moving.counterparts`.
     """
@@ -206,8 +206,7 @@ def upgrade(tx: Transition, before: Graph, mapping: Mapping[str, Any]) -> None:
     """Continue an execution under another form of its flow.
 
     Args:
-        tx: The transition, with the new flow of the execution. `obstacles` has found no obstacle to
-            it.
+        tx: The transition, with the new flow of the execution. There is no obstacle to it.
         before: The old flow.
         mapping: The renamed parts.
     """

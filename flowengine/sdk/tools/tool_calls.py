@@ -213,7 +213,7 @@ class ApprovalResponse(Data):
             question: The wait, with its choices and its subject.
 
         Returns:
-            A `flowengine.engines.infos.DecisionGiven`. None: the decision is deferred, is none of
+            A `flowengine.engines.results.DecisionGiven`. None: the decision is deferred, is none of
             the choices, or removes an argument.
         """
         if self.decision == "defer":

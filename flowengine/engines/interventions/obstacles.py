@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from flowengine.engines.interventions.misfits import misfit
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.linked import Graph
-from flowengine.kernel.moving.counterparts import Pairing, misfit
+from flowengine.kernel.moving.counterparts import Pairing
 from flowengine.kernel.moving.fields import Walker
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.state.records import State

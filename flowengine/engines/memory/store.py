@@ -14,26 +14,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Literal, TypeAlias, TypeVar
 
-from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
-from flowengine.journal.artifacts import ArtifactFolder, not_referred
-from flowengine.journal.encoding import pack
-from flowengine.journal.filters import (
-    Place,
-    fits_execution,
-    fits_wait,
-    page_end,
-    read_page_end,
-    turn_of,
-)
-from flowengine.journal.lease_holders import IsDead
-from flowengine.journal.memory.records import (
+from flowengine.engines.memory.filters import fits_execution, fits_wait
+from flowengine.engines.memory.records import (
     Claims,
     KeptWait,
     MemoryGrants,
     MemoryJournal,
     MemoryMessages,
     MemorySchedules,
+    created_record,
 )
+from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
+from flowengine.journal.artifacts import ArtifactFolder, not_referred
+from flowengine.journal.encoding import pack
+from flowengine.journal.filters import Place, page_end, read_page_end, turn_of
+from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.records import (
     ENDED,
     EVENTS_ALONE,
@@ -66,7 +61,6 @@ from flowengine.journal.records import (
     UsedBudget,
     Vote,
     WaitFilter,
-    created_record,
 )
 from flowengine.journal.refusals import (
     check_statuses,
@@ -133,6 +127,10 @@ class MemoryStore(JournalStore):
     @property
     def location(self) -> str:
         return "memory"
+
+    @property
+    def folder(self) -> None:
+        return None
 
     # -- flows
 

@@ -19,6 +19,7 @@ from flowengine.journal.records import (
     ListedWait,
     ListPart,
     LockOperation,
+    NewExecution,
     NewGrant,
     Outgoing,
     Scheduled,
@@ -572,3 +573,15 @@ class MemorySchedules:
             return False
         self._kept[at] = scheduled._replace(time=time, due=due)
         return True
+
+
+def created_record(id: str, new: NewExecution, *rest: Any) -> ExecutionRecord:
+    """Return the record of an execution that was created.
+
+    Args:
+        id: Full id.
+        new: Its entry when it was created.
+        rest: The fields of the record from `status` on.
+    """
+    labels, inputs = dict(new.labels), dict(new.key_inputs)
+    return ExecutionRecord(id, *new[:4], labels, *new[5:9], inputs, *rest)

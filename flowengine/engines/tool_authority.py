@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from flowengine.engines.actors import Actor
-from flowengine.engines.host import Host, ToolAuthority
+from flowengine.engines.host import Host
 from flowengine.engines.people.approvals import decide
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.errors import raised
@@ -138,3 +138,10 @@ async def decision_of(response: Awaitable[Any]) -> ApprovalResponse:
     except Exception as error:
         why = f"raised {type(raised(error)).__name__}"
     return ApprovalResponse(approved=False, feedback=f"the tool authority {why}"[:2000])
+
+
+class ToolAuthority(Protocol):
+    """Decides whether a call may be made. `flowengine.tool_environment` has one for callbacks."""
+
+    async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
+        """Return the decision about a call."""
