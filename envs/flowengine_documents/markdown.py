@@ -360,7 +360,6 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def lines_of(table: Table) -> Iterator[str]:
-    """Yield the lines of a table."""
     yield _line(table[0])
     yield "|" + " --- |" * len(table[0])
     for row in table[1:]:

@@ -87,9 +87,6 @@ def _tell(recorded: RecordedCase, *, kept: bool) -> int:
     Args:
         recorded: The case.
         kept: Whether it was printed although it differs.
-
-    Returns:
-        The exit code.
     """
     if not recorded.differences:
         return 0

@@ -318,7 +318,6 @@ class ServedEngine:
         return page
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     leave = close

@@ -168,7 +168,6 @@ class ReplyReader:
         return replies
 
     def close(self) -> None:
-        """Close all files."""
         self._is_closed = True
         while self._open:
             os.close(self._open.popitem()[1].descriptor)

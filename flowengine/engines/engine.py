@@ -805,7 +805,6 @@ class Engine:
 def _opened(
     store: str | PathLike[str] | JournalStore | None, durability: Durability
 ) -> JournalStore:
-    """Return an open store."""
     if store is not None and not isinstance(store, str | PathLike):
         if not hasattr(store, "location"):
             raise UsageError(

@@ -135,7 +135,6 @@ class Pulse:
         return number
 
     def put(self, number: int, slot: Slot) -> None:
-        """Change a slot."""
         at = _ROOM + number * _SLOT
         token = slot.token if len(slot.token) <= _SLOT - _ENTRY.size else b""
         self._memory[at + _ENTRY.size : at + _ENTRY.size + len(token)] = token
@@ -290,7 +289,6 @@ class Guard:
         return True
 
     def _end(self, attempts: int) -> None:
-        """End the worker."""
         if is_dead(self._worker):
             return
         os.kill(self._worker.pid, signal.SIGKILL)

@@ -51,11 +51,9 @@ class View:
         return self.graph.nodes[act["step"]]
 
     def act_of(self, unit: Unit) -> Activation:
-        """Return the activation of a unit."""
         return self.state["acts"][unit["act"]]
 
     def scope_of(self, act: Activation) -> Scope:
-        """Return the scope of an activation."""
         return self.state["scopes"][act["scope"]]
 
     def units_around(self, act: Activation) -> Iterator[Unit]:

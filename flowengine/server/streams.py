@@ -252,7 +252,6 @@ class _Feed:
         return b"".join(islice(self._parts, max(0, number - self._first_part), None)), following
 
     def close(self) -> None:
-        """Close the source."""
         if self._replies is not None:
             self._replies.close()
 
@@ -323,7 +322,6 @@ class EventStreams:
         return event_source(self._while_valid(source, since, call.principal))
 
     def close(self) -> None:
-        """End all streams."""
         self._closed = True
         for task in (self._watching, self._listening):
             if task is not None:

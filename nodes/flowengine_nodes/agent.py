@@ -98,7 +98,6 @@ class Agent(StepKind):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return the agent."""
         return str(task.get("name", ""))
 
     @classmethod
@@ -299,7 +298,6 @@ class AgentSkill(StepKind):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return its action."""
         return str(task.get("does", ""))
 
     async def execute(

@@ -259,7 +259,6 @@ class BrowserSession:
 
     @property
     def tab(self) -> TabState:
-        """The active tab."""
         return self.tabs[self.active]
 
     async def has_ended(self) -> bool:

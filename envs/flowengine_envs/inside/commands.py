@@ -73,7 +73,6 @@ class Capture:
             self._loop.reading(self._fd, None)
 
     def resume(self) -> None:
-        """Resume reading."""
         if self.open:
             self._loop.reading(self._fd, self._ready)
 

@@ -30,7 +30,6 @@ class ScheduledCall:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Cancel the call."""
         self.cancelled = True
 
 

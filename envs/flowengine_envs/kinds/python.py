@@ -204,7 +204,6 @@ class Python(SupervisedProvider[PythonSandbox]):
     live = True
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
         return PythonConfig
 
     async def ensure(self, request: Request) -> PythonSandbox:

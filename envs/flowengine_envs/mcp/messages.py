@@ -192,12 +192,10 @@ class CheckedStream:
         self._mask = mask
 
     async def __aenter__(self) -> Self:
-        """Open the stream."""
         await self._stream.__aenter__()
         return self
 
     async def __aexit__(self, *exc_info: Any) -> None:
-        """Close it."""
         await self._stream.__aexit__(*exc_info)
 
     async def __aiter__(self) -> AsyncIterator[Any]:

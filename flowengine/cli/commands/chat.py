@@ -89,7 +89,6 @@ def chat_command(arguments: Namespace) -> int:
 
 
 def _conversation(arguments: Namespace) -> Flow:
-    """Return the flow of a new conversation."""
     if read.names_python(arguments.file):
         folder = os.path.dirname(os.path.abspath(arguments.file))
         return conversation_with(object_of(arguments.file, Agent, "agent"), folder)

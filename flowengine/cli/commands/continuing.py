@@ -101,11 +101,6 @@ flowengine retry 01k8xq7mf4jb --file fixed.yaml""",
     read.DRIVING,
 )
 def retry_command(arguments: Namespace) -> int:
-    """Try again.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         flow = load(session, arguments.file) if arguments.file else None
         try:
@@ -140,11 +135,6 @@ flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yam
     read.DRIVING,
 )
 def fork_command(arguments: Namespace) -> int:
-    """Fork it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         engine = session.engine
         changed = None if arguments.file is None else load(session, arguments.file)

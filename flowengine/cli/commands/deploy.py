@@ -214,11 +214,7 @@ def _deploy_there(session: CliSession, arguments: Namespace) -> int:
 
 
 def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
-    """Print the deployed flows and the moved executions.
-
-    Returns:
-        The exit code.
-    """
+    """Print the deployed flows and the moved executions."""
     arguments = session.arguments
     if arguments.json:
         out_json({"deployed": deployed, "upgraded": moved} if arguments.upgrade else deployed)

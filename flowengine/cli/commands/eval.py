@@ -124,9 +124,6 @@ def _add_case(arguments: Namespace, plan: EvalPlan) -> int:
     Its outputs are the reference answer of the judge, or are expected exactly if there is none. A
     single output is the answer itself.
 
-    Returns:
-        The exit code.
-
     Raises:
         UsageError: The execution has not succeeded.
     """

@@ -44,11 +44,7 @@ _FLOW = arg("flow", "FLOW", "its id")
     "flowengine flows list",
 )
 def flows_list_command(arguments: Namespace) -> int:
-    """List the current version of each.
-
-    Returns:
-        The exit code.
-    """
+    """List the current version of each."""
     with CliSession(arguments) as session:
         flows = [flow for flow in session.engine.flows.versions() if flow["current"]]
         if arguments.json:
@@ -62,11 +58,7 @@ def flows_list_command(arguments: Namespace) -> int:
 
 
 def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
-    """Print deployed versions and what starts them: a line for each signal and schedule.
-
-    Returns:
-        The exit code.
-    """
+    """Print deployed versions and what starts them: a line for each signal and schedule."""
     rows = []
     for flow in flows:
         starts = session.engine.flows.starts(flow["flow"]) if flow["current"] else []
@@ -79,11 +71,7 @@ def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
 
 
 def show_schedules(session: CliSession, starts: Sequence[StartInfo]) -> int:
-    """Print the schedules of a flow, with their next times.
-
-    Returns:
-        The exit code.
-    """
+    """Print the schedules of a flow, with their next times."""
     if session.arguments.json:
         out_json(starts)
     else:
@@ -112,11 +100,6 @@ flowengine flows show report@1""",
     arg("name", "NAME", "a deployed flow: ID, ID@VERSION or hash"),
 )
 def flows_show_command(arguments: Namespace) -> int:
-    """Show it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         engine = session.engine
         facts = _facts(session, arguments.name)
@@ -199,11 +182,6 @@ flowengine flows undeploy report@2""",
     arg("name", "NAME", "its id, or ID@VERSION for an earlier version"),
 )
 def flows_undeploy_command(arguments: Namespace) -> int:
-    """Remove it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         removed = session.engine.flows.undeploy(arguments.name)
         if arguments.json:
@@ -215,11 +193,6 @@ def flows_undeploy_command(arguments: Namespace) -> int:
 
 @command("pause the schedules of a deployed flow", "flowengine flows pause report", _FLOW)
 def flows_pause_command(arguments: Namespace) -> int:
-    """Pause them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         return show_schedules(session, session.engine.flows.pause(arguments.flow))
 
@@ -230,11 +203,6 @@ def flows_pause_command(arguments: Namespace) -> int:
     _FLOW,
 )
 def flows_resume_command(arguments: Namespace) -> int:
-    """Resume them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         return show_schedules(session, session.engine.flows.resume(arguments.flow))
 
@@ -250,11 +218,6 @@ flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume""",
     read.LINGER,
 )
 def flows_trigger_command(arguments: Namespace) -> int:
-    """Run it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
         if arguments.no_resume or session.is_served:

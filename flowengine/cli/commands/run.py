@@ -53,11 +53,6 @@ echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -""",
     flag("--events", "print every event as a line of JSON instead of the outputs"),
 )
 def run_command(arguments: Namespace) -> int:
-    """Run the flow.
-
-    Returns:
-        The exit code.
-    """
     labels = dict(arguments.label) | read.model_labels(arguments.model)
     named = read.model_named(arguments.model)
     with named, CliSession(arguments, make=arguments.flow) as session:
@@ -107,11 +102,7 @@ def _start_there(session: CliSession, arguments: Namespace, labels: Mapping[str,
 
 
 def _report_id(session: CliSession, execution: str) -> int:
-    """Print the id of an execution that another process drives, with --json its record.
-
-    Returns:
-        The exit code.
-    """
+    """Print the id of an execution that another process drives, with --json its record."""
     if session.arguments.json:
         out_json(as_object(session, session.engine.executions.result(execution)))
     else:
@@ -164,11 +155,7 @@ def tell_other_form(session: CliSession, flow: LoadedFlow, execution: str) -> No
 
 
 def detach(session: CliSession, flow: LoadedFlow, execution: str) -> int:
-    """Start a background process that drives a recorded execution.
-
-    Returns:
-        The exit code.
-    """
+    """Start a background process that drives a recorded execution."""
     import subprocess
     import sys
 

@@ -89,11 +89,7 @@ flowengine serve --port 0""",
     ),
 )
 def serve_command(arguments: Namespace) -> int:
-    """Serve until SIGTERM or SIGINT.
-
-    Returns:
-        The exit code.
-    """
+    """Serve until SIGTERM or SIGINT."""
     from flowengine.page.site import Site
     from flowengine.server.mcp.http import mcp_routes
     from flowengine.server.running import Ready, Serving, check, serve
@@ -196,9 +192,6 @@ flowengine worker --store temporal://127.0.0.1:7233/default""",
 )
 def worker_command(arguments: Namespace) -> int:
     """Work until SIGTERM or SIGINT.
-
-    Returns:
-        The exit code.
 
     Raises:
         UsageError: An option does not apply to a store in Temporal.
@@ -415,11 +408,7 @@ flowengine deploy expense.yaml && flowengine mcp
 flowengine mcp --store /srv/expense/.flowengine""",
 )
 def mcp_command(arguments: Namespace) -> int:
-    """Serve until standard input ends.
-
-    Returns:
-        The exit code.
-    """
+    """Serve until standard input ends."""
     from flowengine.server.mcp.stdio import serve_stdio
 
     output = results()

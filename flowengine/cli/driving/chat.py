@@ -161,7 +161,6 @@ class ChatDisplay(ProgressDisplay):
         self._replies.end_line()
 
     def line(self, text: str) -> None:
-        """Show a line."""
         self._replies.end_line()
         super().line(text)
 

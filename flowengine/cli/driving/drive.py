@@ -23,9 +23,6 @@ def drive(
         call: Drives it, and returns its state. None: it is not driven here.
         ask: Ask for approvals, if this is a terminal.
 
-    Returns:
-        The exit code.
-
     Raises:
         NoWorker: No worker answers, and nothing is recorded.
     """
@@ -47,9 +44,6 @@ def drive_recorded(
     Args:
         execution: Its full id.
         call: As for `drive`.
-
-    Returns:
-        The exit code.
     """
     try:
         return drive(session, call)

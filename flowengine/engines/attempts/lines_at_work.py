@@ -64,7 +64,6 @@ class LogLines:
         return line
 
     def keep(self, line: Line) -> None:
-        """Keep a line."""
         with self._lock:
             self._lines.append(line)
             self._size += len(line[2])

@@ -71,7 +71,6 @@ class Opened(AttemptEnvironment):
 
     @property
     def resource(self) -> Any:
-        """The live resource."""
         return self.handle.resource
 
     @property

@@ -83,12 +83,10 @@ class History(NamedTuple):
 
     @property
     def outputs(self) -> Any:
-        """Its outputs."""
         return unpack_outputs(self.record.outputs, f"execution {self.record.id}")
 
     @property
     def error(self) -> Any:
-        """Its error."""
         return unpack_error(self.record.error, f"execution {self.record.id}")
 
 

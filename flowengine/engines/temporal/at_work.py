@@ -69,7 +69,6 @@ class AttemptAtWork:
 
     @property
     def log(self) -> Log | None:
-        """Its log."""
         lines = None if self.printed is None else self.printed.lines
         return None if lines is None else lines.log()
 

@@ -329,7 +329,6 @@ class Attempts:
         return await _is_taken(partial(handle.complete, event))
 
     async def _event(self, given: bytes, attempt: AttemptAtWork) -> dict[str, Any]:
-        """Return the event of an attempt."""
         hash, workdir, identity, data, *resets = unpack(given)
         run = run_of(data)
         with _before_any_effect():

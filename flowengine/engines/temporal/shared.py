@@ -387,7 +387,6 @@ class SharedWorkflow:
 
     @workflow.update
     def revoke(self, grant: str, by: str) -> dict[str, Any]:
-        """Revoke a grant."""
         try:
             return {"answer": plain(self._shared.grants.revoke(grant, by))}
         except FlowEngineError as error:

@@ -476,7 +476,6 @@ def _merged(tokens: Iterable[GameToken]) -> Marks:
 
 
 def _taken(move: Move, choose: Choose) -> tuple[EdgeId, ...]:
-    """Return the edges of a move that are taken."""
     if len(move.maybe) > ENTRIES:
         raise _TooManyError
     sets = [s for s in _subsets(move.maybe) if s or move.sure or move.other is not None]

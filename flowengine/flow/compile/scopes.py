@@ -216,13 +216,11 @@ class Scopes:
         return view.looking(look)
 
     def item(self, view: VisibleNames, given: Map, over: Schema) -> VisibleNames:
-        """Return a view with the names of an item of a map."""
         named = given.as_ != "item"
         names = (f"{given.as_}_index", f"{given.as_}_key") if named else ("index", "key")
         return view.having({given.as_: items_of(over), names[0]: INTEGER, names[1]: TEXT})
 
     def round(self, view: VisibleNames) -> VisibleNames:
-        """Return a view with the name of a round."""
         return view.having({"round": closed({"number": INTEGER, "last": UNKNOWN})})
 
     # Types

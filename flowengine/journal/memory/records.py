@@ -411,7 +411,6 @@ class Claims:
                 self._grant(lock, at)
 
     def has(self, execution: str) -> bool:
-        """Return whether an execution has any claim."""
         return any(kept.claimed.execution == execution for q in self._queues.values() for kept in q)
 
     def _on_budget(self, name: str, kept: KeptClaim, needs: Mapping[str, Any]) -> KeptClaim:
@@ -515,7 +514,6 @@ class MemoryGrants:
         return sorted(grants, key=lambda grant: (grant.at, grant.id))
 
     def revoke(self, id: str, by: str) -> FlowGrant:
-        """Revoke a grant."""
         grant = self._kept.get(id)
         if grant is None:
             raise no_grant(id)

@@ -64,7 +64,6 @@ class TakenAnswers(NamedTuple):
     """Why the last answer was refused. Then nothing more is asked."""
 
     def add(self, wait: str, refused: str) -> TakenAnswers:
-        """Add an answer."""
         return self._replace(refused=refused) if refused else TakenAnswers((*self.decided, wait))
 
 

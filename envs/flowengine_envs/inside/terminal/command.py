@@ -41,7 +41,6 @@ class Transcript:
         return self._cut_off + max(0, len(self._tail) - self._half)
 
     def add(self, data: bytes) -> None:
-        """Add output."""
         room = self._half - len(self._head)
         if room > 0:
             self._head += data[:room]

@@ -72,7 +72,6 @@ class TerminalFiles:
             self.close_gate(file, keep=True)
 
     def path(self, name: object) -> str:
-        """Return the path of a file."""
         return f"{self.folder}/{name}"
 
     def write(self, name: str, text: str) -> None:

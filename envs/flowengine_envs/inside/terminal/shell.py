@@ -73,7 +73,6 @@ class TerminalShell:
         return processes
 
     def look(self, tty: int) -> foreground.TerminalState:
-        """Return the state of the terminal."""
         return foreground.look(self.pane, tty, self.idle)
 
     def at_prompt(self, seen: foreground.TerminalState) -> None:
@@ -89,7 +88,6 @@ class TerminalShell:
             self.way = 0
 
     def kill(self) -> None:
-        """Kill the shell."""
         if self.pid:
             with suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)

@@ -206,7 +206,6 @@ class Terminal:
         return self._waiters.forget(request) or self._watching.forget(request)
 
     def send(self, data: bytes, done: Call) -> None:
-        """Type bytes."""
         if data:
             self._typed(partial(self._tmux.type, data, lambda *_: self._arrived(done)), done)
         else:

@@ -57,7 +57,6 @@ class BuildLock:
         return True
 
     def release(self) -> None:
-        """Release the lock."""
         self._path.unlink(missing_ok=True)  # before another process can take it
         if self._file is not None:
             os.close(self._file)
