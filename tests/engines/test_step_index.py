@@ -113,8 +113,11 @@ def shown(rows: Any) -> Any:
     """Return rows with what lists and timelines show of their steps."""
     keys = ("address", "step", "kind", "status", "attempts", "started_at", "ended_at", "error")
     return [
-        row._replace(
-            step=row.step and {key: row.step.get(key) for key in keys}, rows=shown(row.rows)
+        (
+            *row[:2],
+            row.step and {key: row.step.get(key) for key in keys},
+            *row[3:-1],
+            shown(row.rows),
         )
         for row in rows
     ]

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flowengine_envs.sandboxes.docker.image import BuildLock
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of temporary files."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def test_one_has_it_at_a_time_and_nothing_is_left_of_it(folder: Path) -> None:
+def at_next_lock(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act between the opening of a file and its lock, once."""
+    lock, once = fcntl.flock, iter([act])
+
+    def slow(file: int, how: int) -> None:
+        for each in once:
+            each()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+
+
+def test_one_has_it_at_a_time_and_nothing_is_left_of_it(temporary: Path) -> None:
     first, second = BuildLock("built:1"), BuildLock("built:1")
 
     assert first.take()
@@ -28,30 +36,27 @@ def test_one_has_it_at_a_time_and_nothing_is_left_of_it(folder: Path) -> None:
     assert not first.take()
     second.release()
 
-    assert [one.name.split("-")[1] for one in folder.iterdir()] == ["2"]
+    assert [one.name.split("-")[1] for one in temporary.iterdir()] == ["2"]
 
 
 def test_one_that_opened_the_file_before_it_was_removed_does_not_have_the_lock(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock would be on a deleted file that no other process opens."""
     first, second, third = (BuildLock("built:1") for _ in range(3))
     assert first.take()
-    lock = fcntl.flock
 
-    def slow(file: int, how: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", lock)
+    def pass_on() -> None:
         first.release()
         assert third.take()
-        lock(file, how)
 
-    monkeypatch.setattr(fcntl, "flock", slow)
+    at_next_lock(monkeypatch, pass_on)
 
     assert not second.take()
     third.release()
     assert second.take()
     second.release()
-    assert list(folder.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_one_that_opened_the_file_before_it_was_removed_looks_again(
@@ -59,14 +64,7 @@ def test_one_that_opened_the_file_before_it_was_removed_looks_again(
 ) -> None:
     first, second = BuildLock("built:1"), BuildLock("built:1")
     assert first.take()
-    lock = fcntl.flock
-
-    def slow(file: int, how: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", lock)
-        first.release()
-        lock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", slow)
+    at_next_lock(monkeypatch, first.release)
 
     assert not second.take()
     assert second.take()

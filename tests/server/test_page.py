@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from urllib.parse import urlencode
 
 import httpx2
@@ -536,25 +537,24 @@ def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api)
 
 
 def test_what_is_overdue_comes_first_and_says_so(
-    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+    api: Api, ben: Browser, time_is: Callable[[float], None]
 ) -> None:
     waiting(api, "Ada")
     with open("hire.yaml", "w") as file:
         file.write(FORM.replace("title: Hire", "expires: 1h\n      title: Hire"))
     api.engine.run("hire.yaml", {"name": "Zoe"})
     assert "overdue" not in ben("GET", "/approvals").text
-    later = time.time() + 7200
-    monkeypatch.setattr(time, "time", lambda: later)
+    time_is(time.time() + 7200)
     text = ben("GET", "/approvals").text
     assert text.index('class="group overdue"') < text.index("Hire Zoe?") < text.index("Hire Ada?")
 
 
 def test_approvals_are_in_the_order_in_which_they_began(
-    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+    api: Api, ben: Browser, time_is: Callable[[float], None]
 ) -> None:
-    whole = (int(time.time()) + 60) * 10**9
-    for name, began in (("Ada", whole), ("Zoe", whole + 86_000_000)):
-        monkeypatch.setattr(time, "time_ns", lambda began=began: began)
+    whole = int(time.time()) + 60
+    for name, began in (("Ada", whole), ("Zoe", whole + 0.086)):
+        time_is(began)
         waiting(api, name)
     text = ben("GET", "/approvals").text
     assert text.index("Hire Ada?") < text.index("Hire Zoe?")

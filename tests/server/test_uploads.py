@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,7 @@ def test_size_and_type_are_those_of_the_host(
 
 
 def test_uploads_of_a_user_are_limited_and_collected(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch, time_is: Callable[[float], None]
 ) -> None:
     otto = api.token("user:otto")
     monkeypatch.setattr(records, "UPLOADED", 2 * len(PDF))
@@ -182,8 +182,7 @@ def test_uploads_of_a_user_are_limited_and_collected(
         token=otto, code=201)  # fmt: skip
     api.engine.resume("e1")
     assert api.engine.executions.prune().artifacts == 0
-    later = time.time() + 8 * 24 * 3600
-    monkeypatch.setattr(time, "time", lambda: later)
+    time_is(time.time() + 8 * 24 * 3600)
     assert api.engine.executions.prune().artifacts == 1
     with pytest.raises(NotFound):
         api.engine.store.fetch_artifact(kept)
