@@ -102,7 +102,7 @@ class ReplyWriter:
         self._descriptor: int | None = None
         self._left = LARGEST_REPLY
 
-    def take(self, part: Mapping[str, Any]) -> None:
+    def write(self, part: Mapping[str, Any]) -> None:
         """Write a part: `{part, text?, …}`. Failures have no effect on the attempt."""
         import json
 

@@ -124,8 +124,8 @@ class Pulse:
         """
         struct.pack_into("=d", self._memory, 16 if guard else 8, asked)
 
-    def take(self, slot: Slot) -> int:
-        """Take a slot for an activity, and return its number."""
+    def claim(self, slot: Slot) -> int:
+        """Claim a slot for an activity, and return its number."""
         if self._free:
             number = self._free.pop()
         else:

@@ -207,7 +207,7 @@ class Rates:
         """Identity → its allowance, and when that was computed."""
         self._lock = Lock()
 
-    def take(self, user: str, token: str) -> None:
+    def count(self, user: str, token: str) -> None:
         """Count a request.
 
         Args:

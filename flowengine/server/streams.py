@@ -98,7 +98,7 @@ class StoreChanges:
         self._waiting += 1
         try:
             if self._looking is None or self._looking.done():
-                self._looking = asyncio.get_running_loop().create_task(self._look())
+                self._looking = asyncio.get_running_loop().create_task(self._poll())
             return await self._changed.wait(until)
         finally:
             self._waiting -= 1
@@ -114,7 +114,7 @@ class StoreChanges:
             self._looking.cancel()
         self.wake()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         sure = time.monotonic() + SURE_SECONDS
         while self._waiting:
             seen = self._version()

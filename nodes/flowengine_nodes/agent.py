@@ -126,12 +126,12 @@ class Agent(StepKind):
         )
 
     @classmethod
-    def tell(cls, output: Plain) -> str | None:
+    def summary(cls, output: Plain) -> str | None:
         """Return a summary of a turn's reply and calls, or of a call's result."""
         return summary(output)
 
     @classmethod
-    def tell_failure(cls, kind: str, output: Plain) -> str | None:
+    def failure_of(cls, kind: str, output: Plain) -> str | None:
         """Return the exit code of failed code or of a failed command, with its last line."""
         return failure(kind, output)
 

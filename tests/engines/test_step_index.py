@@ -192,7 +192,7 @@ def test_a_past_moment_is_replayed_from_a_snapshot_near_by(
         id = result.execution
         length = len(list(driver.executions.events(id)))
     with server() as engine, monkeypatch.context() as patch:
-        patch.delattr(ActivationLog, "take")  # the steps of all events are in the index
+        patch.delattr(ActivationLog, "record")  # the steps of all events are in the index
         applied()
         overview(engine, id, length // 2)
         assert applied() < length / 2

@@ -245,7 +245,7 @@ def test_a_worker_that_shuts_down_leaves_no_attempt_at_work() -> None:
         worker = Worker()
         watched, unwatched = await worker.left(), await worker.left()
         watch, begun = worker.watched(watched), worker.begun()
-        stopping = asyncio.create_task(worker.at_work.settle())
+        stopping = asyncio.create_task(worker.at_work.drain())
         await begun.received(2)
         stopping.cancel()
         assert not begun.result.done()  # nothing could watch it
@@ -265,7 +265,7 @@ def test_a_worker_that_shuts_down_waits_for_watches() -> None:
     async def test() -> None:
         worker = Worker()
         key, other = await worker.left(), await worker.left()
-        waiting = asyncio.create_task(worker.at_work.settle())
+        waiting = asyncio.create_task(worker.at_work.drain())
         watch = worker.watched(key)
         await watch.received(1)
         assert not waiting.done()  # the other one is not watched yet
@@ -291,7 +291,7 @@ def test_a_worker_that_shuts_down_returns_what_has_ended_unwatched() -> None:
         worker = Worker()
         key, stopped = await worker.left(), await worker.left()
         assert await worker.watched(stopped, stop=True).result == CUT
-        watched = asyncio.create_task(worker.at_work.settle())
+        watched = asyncio.create_task(worker.at_work.drain())
         over = asyncio.create_task(worker.at_work.all_over())
         worker.may_end.set()
         await asyncio.wait([attempt.task for attempt in worker.at_work._left.values()])
@@ -319,7 +319,7 @@ def test_a_worker_that_shuts_down_does_not_wait_for_watches_that_never_come(
         await worker.at_work.all_over()  # it is cut off
         await worker.left()
         worker.may_end.set()
-        await worker.at_work.settle()  # it is forgotten
+        await worker.at_work.drain()  # it is forgotten
         assert worker.happened == ["cleaned up"]
         await worker.at_work.close()
 

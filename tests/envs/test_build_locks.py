@@ -28,12 +28,12 @@ def at_next_lock(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> 
 def test_one_has_it_at_a_time_and_nothing_is_left_of_it(temporary: Path) -> None:
     first, second = BuildLock("built:1"), BuildLock("built:1")
 
-    assert first.take()
-    assert not second.take()
-    assert BuildLock("built:2").take()
+    assert first.acquire()
+    assert not second.acquire()
+    assert BuildLock("built:2").acquire()
     first.release()
-    assert second.take()
-    assert not first.take()
+    assert second.acquire()
+    assert not first.acquire()
     second.release()
 
     assert [one.name.split("-")[1] for one in temporary.iterdir()] == ["2"]
@@ -44,17 +44,17 @@ def test_one_that_opened_the_file_before_it_was_removed_does_not_have_the_lock(
 ) -> None:
     """The lock would be on a deleted file that no other process opens."""
     first, second, third = (BuildLock("built:1") for _ in range(3))
-    assert first.take()
+    assert first.acquire()
 
     def pass_on() -> None:
         first.release()
-        assert third.take()
+        assert third.acquire()
 
     at_next_lock(monkeypatch, pass_on)
 
-    assert not second.take()
+    assert not second.acquire()
     third.release()
-    assert second.take()
+    assert second.acquire()
     second.release()
     assert list(temporary.iterdir()) == []
 
@@ -63,8 +63,8 @@ def test_one_that_opened_the_file_before_it_was_removed_looks_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = BuildLock("built:1"), BuildLock("built:1")
-    assert first.take()
+    assert first.acquire()
     at_next_lock(monkeypatch, first.release)
 
-    assert not second.take()
-    assert second.take()
+    assert not second.acquire()
+    assert second.acquire()

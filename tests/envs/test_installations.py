@@ -198,7 +198,7 @@ def test_the_folders_of_the_engine_are_shown_to_no_interpreter(tmp_path: Path) -
     state = tmp_path / "state"
     program = made(state, "", "python")
     config = {"interpreter": str(program)}
-    here = {"config": config, "guarded": [state / "stores"]}
+    here: dict[str, Any] = {"config": config, "guarded": [state / "stores"]}
     request = request_for(Python(), Namespace, tmp_path / "work", config=config)
 
     assert installation(request.spec, request) is not None

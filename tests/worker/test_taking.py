@@ -203,7 +203,7 @@ def test_schedules_that_cannot_start_are_tried_less_and_less_often_and_hold_up_n
     for now in range(200):
         if now == 150:
             errors["broken"] = None
-        worker.look()
+        worker.poll()
 
     assert [at for at, name in tried if name == "broken"][:8] == [0, 1, 3, 7, 15, 31, 63, 123]
     assert [at for at, name in tried if name == "broken"][8:] == [*range(183, 200)]
@@ -442,7 +442,7 @@ def test_an_execution_is_counted_and_told_by_the_worker_that_runs_it(tmp_path: P
                 file = world.make(tmp_path / f"{number}", FAILING if number % 2 else ASKING)
                 engine.start(file, id=f"e{number}")
             for stage in stages:
-                stage.worker.look()
+                stage.worker.poll()
             tasks = [task for stage in stages for task in stage.worker._tasks]
             await asyncio.wait(tasks)
             for stage in stages:

@@ -89,7 +89,7 @@ class PythonSandbox(Supervised):
         answer = await self._channel.request(
             "python",
             about="code",
-            on_answer=streams.take,
+            on_answer=streams.feed,
             code=code,
             inputs=given,
             timeout=seconds,

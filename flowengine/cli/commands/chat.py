@@ -9,7 +9,7 @@ from collections.abc import Callable
 import flowengine
 from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
 from flowengine.cli.driving.dialogue import drive_and_ask
-from flowengine.cli.driving.drive import tell_host_steps
+from flowengine.cli.driving.drive import warn_of_host_steps
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.parsing.python_objects import object_of
@@ -103,7 +103,7 @@ def _begun(session: CliSession, flow: Flow, model: str | None) -> Callable[[], E
         model: The model of all agents. None: as in the file.
     """
     loaded = session.engine.load(flow)
-    tell_host_steps(session, loaded)
+    warn_of_host_steps(session, loaded)
     [step] = flow.every()
     labels = {CHAT: step.spec["agent"]["name"], **read.model_labels(model)}
     inputs = read.inputs(loaded.inputs, session.arguments.input)
@@ -126,5 +126,5 @@ def _resumed(session: CliSession) -> Callable[[], ExecutionResult]:
                 f"{engine.user}",
                 hint=f"to read it: {session.command('show', session.short(execution))}",
             )
-    tell_host_steps(session, session.flow_of(execution))
+    warn_of_host_steps(session, session.flow_of(execution))
     return lambda: engine.resume(execution)

@@ -271,14 +271,14 @@ def flows_backfill_command(arguments: Namespace) -> int:
     shown: list[dict[str, Any]] = []
     with CliSession(arguments) as session:
 
-        def tell(started: ScheduledStart) -> None:
+        def report(started: ScheduledStart) -> None:
             shown.append(_entry(session, started))
             if not arguments.json:
                 out("  ".join(shown[-1].values()))
                 flush()  # the next one may take hours
 
         if session.is_served:
-            _record_there(session, arguments, since, until, tell)
+            _record_there(session, arguments, since, until, report)
         else:
             run_on_new_loop(
                 session.engine.flows.backfill_async(
@@ -288,7 +288,7 @@ def flows_backfill_command(arguments: Namespace) -> int:
                     schedule=arguments.schedule,
                     concurrency=arguments.concurrency,
                     limit=arguments.limit,
-                    tell=tell,
+                    tell=report,
                 )
             )
     if arguments.json:

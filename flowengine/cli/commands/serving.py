@@ -284,18 +284,18 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
     with CliSession(arguments, named=True) as session, session.engine.guarded():
         concurrency = arguments.concurrency or CONCURRENCY
 
-        def tell(taken: TakenExecution) -> None:
-            _tell(log, taken, session.engine.trace_of(taken.due.execution))
+        def report(taken: TakenExecution) -> None:
+            _report(log, taken, session.engine.trace_of(taken.due.execution))
 
-        def tell_start(start: ScheduledStart) -> None:
-            _tell_start(log, start)
+        def report_start(start: ScheduledStart) -> None:
+            _report_start(log, start)
 
         worker = Worker(
             session.engine,
             concurrency=concurrency,
             per_flow=arguments.per_flow,
-            tell=tell,
-            tell_start=tell_start,
+            tell=report,
+            tell_start=report_start,
         )
 
         def begun() -> None:
@@ -312,7 +312,7 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
             await until(work, log)
 
 
-def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
+def _report(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
     """Write the line about an execution that was taken, has failed, or cannot be run here."""
     due, error, result = taken.due, taken.error, taken.result
     if result is not None:
@@ -328,7 +328,7 @@ def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
     log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=deaths, trace=trace)
 
 
-def _tell_start(log: WorkerLog, start: ScheduledStart) -> None:
+def _report_start(log: WorkerLog, start: ScheduledStart) -> None:
     """Write the line about a schedule that is due."""
     error = None if start.error is None else str(start.error)
     event = "begun" if start.execution else "refused" if error else "skipped"
@@ -376,7 +376,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
             stopping=stopping,
             on_ready=begun,
             on_attempt=attempted,
-            on_start=partial(_tell_start, log),
+            on_start=partial(_report_start, log),
         )
 
     async with _answering(arguments, log, lambda: is_ready, list):

@@ -80,7 +80,7 @@ def _driven(
     return watch(session, call)[0]
 
 
-def tell_host_steps(session: CliSession, flow: LoadedFlow) -> None:
+def warn_of_host_steps(session: CliSession, flow: LoadedFlow) -> None:
     """Report steps and model-written code that run on this machine as the user."""
     if session.is_remote or session.arguments.quiet:
         return

@@ -44,7 +44,7 @@ _TWICE = (
 )
 
 
-def look(host: Host, execution: Execution, run: Run) -> Event | None:
+def check(host: Host, execution: Execution, run: Run) -> Event | None:
     """Check an attempt that is about to begin.
 
     Args:

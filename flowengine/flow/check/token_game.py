@@ -281,7 +281,7 @@ class _Board:
     def send(self, edges: Iterable[EdgeId], marks: Marks) -> GameState:
         """Send a token along each edge, compute the consequences, and return the position."""
         self.agenda += [GameToken(edge, marks) for edge in edges]
-        self.settle()
+        self.run()
         return GameState(
             tuple(sorted(self.working, key=lambda t: (t.at, sorted(t.marks)))),
             tuple(
@@ -291,7 +291,7 @@ class _Board:
             tuple(sorted(self.rounds.items())),
         )
 
-    def settle(self) -> None:
+    def run(self) -> None:
         """Deliver the pending tokens and let joins act, until nothing is left to do."""
         while True:
             while self.agenda:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from flowengine.journal.accounts import answer, is_unlimited, limits_in, most_of, settled, total
+from flowengine.journal.accounts import answer, charged, is_unlimited, limits_in, most_of, total
 from flowengine.journal.encoding import unpack
 from flowengine.journal.filters import failure_of
 from flowengine.journal.records import (
@@ -250,7 +250,7 @@ class MemoryMessages:
         """Return the messages still to be delivered."""
         return [sent for sent in self._outbox.values() if sent.why is None]
 
-    def settle(self, number: int, refused: str | None) -> None:
+    def acknowledge(self, number: int, refused: str | None) -> None:
         """Record that a message of the outbox was delivered, or why it cannot be."""
         if refused is None:
             self._outbox.pop(number, None)
@@ -366,7 +366,7 @@ class Claims:
         if claim.then == "give":
             self._queues[claim.lock] = [kept for kept in queue if kept not in own]
             for kept in own:
-                self._settle(claim.lock, kept, claim.amounts)
+                self._charge(claim.lock, kept, claim.amounts)
         elif not own:
             self._claimed += 1
             claimed = Claimed(execution, claim.unit, at, False)
@@ -379,7 +379,7 @@ class Claims:
                     other for other in self._others(claim.lock, execution) if not other.ending
                 ]
                 for kept in others[: max(len(others) - claim.permits + 1, 0)]:
-                    self._tell(kept, "cancel", claim.cancel, at)
+                    self._deliver(kept, "cancel", claim.cancel, at)
         self._grant(claim.lock, at)
 
     def end(
@@ -405,7 +405,7 @@ class Claims:
                 if not is_own or (is_driven and kept.claimed.held):
                     left.append(kept._replace(ending=True) if is_own else kept)
                 else:
-                    self._settle(lock, kept, used)
+                    self._charge(lock, kept, used)
             if left != queue:
                 self._queues[lock] = left
                 self._grant(lock, at)
@@ -422,9 +422,9 @@ class Claims:
             return kept._replace(claimed=held, amounts=most_of(needs))
         return kept._replace(amounts=needs)
 
-    def _settle(self, name: str, kept: KeptClaim, given: Mapping[str, int] | None) -> None:
+    def _charge(self, name: str, kept: KeptClaim, given: Mapping[str, int] | None) -> None:
         if kept.amounts is not None and kept.claimed.held:
-            self.used[name] = settled(self.used[name], kept.amounts, given)
+            self.used[name] = charged(self.used[name], kept.amounts, given)
 
     def _answer_claims(self, name: str, at: int) -> None:
         """Answer the waiting claims on a budget in order, up to one that has to wait."""
@@ -457,11 +457,11 @@ class Claims:
             if sum(item.claimed.held for item in queue) >= kept.permits:
                 break
             queue[index] = kept._replace(claimed=kept.claimed._replace(held=True))
-            self._tell(kept, "granted", kept.granted, at)
+            self._deliver(kept, "granted", kept.granted, at)
         if not queue:
             del self._queues[lock]
 
-    def _tell(self, kept: KeptClaim, message_id: str, event: bytes, at: int) -> None:
+    def _deliver(self, kept: KeptClaim, message_id: str, event: bytes, at: int) -> None:
         address = ("claim", str(kept.number))
         if self._messages.sent_before(address, message_id) is None:
             self._messages.deliver(address, message_id, kept.claimed.execution, at, event)

@@ -123,8 +123,8 @@ def check_what_is_sent_to_others_stays_until_it_is_settled(store: JournalStore) 
     same([type(error) for error in refused], [LeaseLost], "a late writer")
     same(store.outbox(), [first, second], "after a commit that was refused")
 
-    store.settle(first.number, "no execution has it")
-    store.settle(second.number, None)
+    store.acknowledge(first.number, "no execution has it")
+    store.acknowledge(second.number, None)
     same(store.outbox(), [], "all settled")
     same(
         store.undelivered("e1"),
