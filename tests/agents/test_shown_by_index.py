@@ -20,6 +20,7 @@ from flowengine.journal.encoding import pack
 from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
 from tests.agents.flows import Case, call, flow
+from tests.replacing import Limits
 
 AGENT = "first: {instructions: You add., tools: [add, boom], retry: {attempts: 2, delay: 1ms}}"
 SCRIPT: list[Any] = [
@@ -33,9 +34,9 @@ SCRIPT: list[Any] = [
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def often(limits: Limits) -> None:
     """Take frequent snapshots, so that most is in the index."""
-    monkeypatch.setattr(executions, "SMALLEST_TAIL", 500)
+    limits(executions, SMALLEST_TAIL=500)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from flowengine.errors import NotAllowed
 from flowengine.server_settings import DeployRules
 from tests.cli.conftest import REFUND, CommandLine
 from tests.command_line import Done
+from tests.replacing import Limits
 from tests.server.api import Api
 from tests.server.transport import Documented
 
@@ -227,10 +228,8 @@ def test_open_executions_are_upgraded_and_an_earlier_version_is_deployed_again(
     assert "no flow 'refund@9' is deployed" in served("deploy", "refund@9", code=9).err
 
 
-def test_a_list_can_have_more_than_a_page_of_the_server(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "_LARGEST_PAGE", 2)
+def test_a_list_can_have_more_than_a_page_of_the_server(served: Served, limits: Limits) -> None:
+    limits(session, _LARGEST_PAGE=2)
     for _ in range(5):
         served.start("refund", "-i", "amount=80")
     for words in (["list"], ["approvals", "list"]):

@@ -16,6 +16,7 @@ from flowengine.client import client as client_module
 from flowengine.client.client import ClientExecutions
 from tests import command_line
 from tests.cli.conftest import REFUND, CommandLine
+from tests.replacing import Limits
 from tests.server.api import Api
 from tests.server.transport import Transport
 
@@ -115,7 +116,7 @@ def test_a_server_that_goes_away_while_it_is_followed_is_named(
     flowengine: CommandLine,
     api: Api,
     reach: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
     class Leaving(Transport):
         asked = 0
@@ -126,8 +127,7 @@ def test_a_server_that_goes_away_while_it_is_followed_is_named(
                 raise httpx2.ReadError("connection reset")
             return super().handle_request(request)
 
-    monkeypatch.setattr(client_module, "_PAUSES", ())
-    monkeypatch.setattr(client_module, "_FOLLOW_SECONDS", 0)
+    limits(client_module, _PAUSES=(), _FOLLOW_SECONDS=0)
     reach(Leaving(api))
     done = flowengine("events", "it", "--follow", code=10, env={"FLOWENGINE_SERVER": URL})
     assert "started" in done.out

@@ -22,6 +22,7 @@ from flowengine.journal.encoding import TextPosition, pack, pack_placed, unpack_
 from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
 from tests.engines import world
+from tests.replacing import Limits
 from tests.sliced_examples import sliced
 
 MODULE = '''
@@ -64,10 +65,10 @@ flows:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[Engine]:
     """An engine that takes frequent snapshots, so that lists are stored in many parts."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(executions, "SMALLEST_TAIL", 4000)
+    limits(executions, SMALLEST_TAIL=4000)
     Path("say.py").write_text(MODULE)
     Path("f.yaml").write_text(FLOW)
     with Engine("store") as engine:

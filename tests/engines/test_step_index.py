@@ -20,6 +20,7 @@ from flowengine.engines.interventions import retrying
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel import advance
 from flowengine.page.timeline import timeline
+from tests.replacing import Limits
 
 WORKS = """
 from pathlib import Path
@@ -67,9 +68,9 @@ outputs: {n: "${{ state.n }}"}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(execution, "SMALLEST_TAIL", 1_500)
+    limits(execution, SMALLEST_TAIL=1_500)
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "long.yaml").write_text(LONG)
     return tmp_path

@@ -21,6 +21,7 @@ from flowengine.server.guard import Hosts
 from flowengine.server.hooks import recorded
 from flowengine.server.identity import Identity, cookie_name
 from tests.engines.world import until
+from tests.replacing import Limits
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -438,14 +439,12 @@ def test_notifications_are_listed_on_request_and_outcomes_are_drawn_over_time(ap
 
 
 # Shows P17
-def test_work_that_no_worker_takes_is_told_to_those_who_see_it(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_that_no_worker_takes_is_told_to_those_who_see_it(api: Api, limits: Limits) -> None:
     owner, sam = Browser(api), Browser(api, api.token("user:sam"))
     left = "No worker has taken work"
     id = api.engine.start(api.flows[1], {"order": "a"})
     assert left not in owner("GET", "/flows").text
-    monkeypatch.setattr(site, "_PATIENCE", -1)
+    limits(site, _PATIENCE=-1)
     assert left in owner("GET", "/flows").text
     assert left not in sam("GET", "/flows").text
     api.engine.resume(id)

@@ -20,6 +20,7 @@ from flowengine.worker import loop
 from flowengine.worker.loop import TakenExecution, Worker
 from tests.engines import child, world
 from tests.engines.test_leases import SLOW
+from tests.replacing import Limits
 
 BOUND = 60.0
 ASKING = "steps: [{id: ask, approval: {title: Go?}}]\n"
@@ -107,10 +108,10 @@ def test_each_kind_of_what_is_due_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reported", [True, False])
 # Shows V3
 def test_it_wakes_when_another_process_has_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, reported: bool
 ) -> None:
     """By the report of the operating system, else by looking now and then."""
-    monkeypatch.setattr(loop, "LOOK", 3600.0 if reported else 0.05)
+    limits(loop, LOOK=3600.0 if reported else 0.05)
     if not reported:
         monkeypatch.setattr(loop, "reports_of", lambda folder: None)
 
@@ -133,8 +134,8 @@ def test_it_wakes_when_another_process_has_written(
 
 
 # Shows V3
-def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LOOK", 3600.0)
+def test_it_wakes_when_a_timer_is_due(tmp_path: Path, limits: Limits) -> None:
+    limits(loop, LOOK=3600.0)
 
     async def play(engine: Engine) -> None:
         file = world.make(tmp_path, "steps: [{id: nap, wait: 300ms}]\n")
@@ -146,8 +147,8 @@ def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 # Shows V11
-def test_it_wakes_when_a_schedule_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LOOK", 3600.0)
+def test_it_wakes_when_a_schedule_is_due(tmp_path: Path, limits: Limits) -> None:
+    limits(loop, LOOK=3600.0)
 
     class Ahead:
         ahead = 0
