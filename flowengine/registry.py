@@ -173,12 +173,12 @@ def summary(teller: str, output: Any) -> str | None:
         output: The output of the step.
     """
     try:
-        return kind(teller).tell(output)
+        return kind(teller).summary(output)
     except Exception:  # an output can always be shown unchanged
         return None
 
 
-def told_failure(teller: str, kind_name: str, output: Any) -> str | None:
+def failure_of(teller: str, kind_name: str, output: Any) -> str | None:
     """Return why a call has failed whose step succeeded, or None if it has not.
 
     Args:
@@ -187,7 +187,7 @@ def told_failure(teller: str, kind_name: str, output: Any) -> str | None:
         output: The output of the step.
     """
     try:
-        return kind(teller).tell_failure(kind_name, output)
+        return kind(teller).failure_of(kind_name, output)
     except Exception:
         return None
 

@@ -76,12 +76,12 @@ class Secrets:
         """
         if not self.references:
             return value
-        self._look()
+        self._resolve()
         return self._masker.mask(value)
 
     def stream(self) -> StreamMasker:
         """Return a masker for a text that arrives in pieces."""
-        self._look()
+        self._resolve()
         return self._masker.stream()
 
     def mask_file(self, source: IO[bytes], target: IO[bytes], name: str) -> bool:
@@ -98,7 +98,7 @@ class Secrets:
         Raises:
             ValidationError: It contains a secret that is not declared with `in_files: mask`.
         """
-        self._look()
+        self._resolve()
         names = self._masker.names_in(source)
         for secret in names:
             if self.references[secret].get("in_files") != "mask":
@@ -112,7 +112,7 @@ class Secrets:
             self._masker.mask_file(source, target)
         return bool(names)
 
-    def _look(self) -> None:
+    def _resolve(self) -> None:
         if self._looked:
             return
         self._looked = True

@@ -176,7 +176,8 @@ def _own_modules() -> Iterator[None]:
                 del sys.modules[name]
 
 
-_at_work = threading.Lock()
+kept_open = threading.Lock()
+"""While it is held, as by a test with a server in this process, calls check nothing."""
 
 
 @contextmanager
@@ -186,14 +187,14 @@ def nothing_left() -> Iterator[None]:
     Resources that are released within a moment are waited for. Nested calls check nothing:
     resources of the outer call can be distinguished only once it has ended.
     """
-    if not _at_work.acquire(blocking=False):
+    if not kept_open.acquire(blocking=False):
         yield
         return
     try:
         held, settings = _held(), _settings()
         yield
     finally:
-        _at_work.release()
+        kept_open.release()
     if _held() - held:
         gc.collect()
         end = time.monotonic() + 300

@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,27 @@ def user_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("state")
         patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of this process and of those that it starts."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def time_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the date of this process, in seconds: `time_is(time.time() + 60)`."""
+
+    def set_time(now: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: now)
+        monkeypatch.setattr(time, "time_ns", lambda: round(now * 1e9))
+
+    return set_time
 
 
 class Failures:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+Limits = Callable[..., None]
 PRODUCT = ("flowengine", "flowengine_documents", "flowengine_envs", "flowengine_nodes")
 
 
@@ -47,3 +48,14 @@ def patches_everywhere() -> Iterator[pytest.MonkeyPatch]:
 def _monkeypatch() -> Iterator[pytest.MonkeyPatch]:
     with patches_everywhere() as patches:
         yield patches
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
+    """Sets limits and pauses of a module that a test is to reach: `limits(streams, BATCH=8)`."""
+
+    def set_limits(module: ModuleType, **values: object) -> None:
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
+
+    return set_limits

@@ -138,7 +138,6 @@ class Relationship(NamedTuple):
 
 
 def relationships(archive: zipfile.ZipFile, part: str) -> Iterator[Relationship]:
-    """Yield the relationships of a part."""
     folder, name = posixpath.split(part)
     path = posixpath.join(folder, "_rels", f"{name}.rels")
     if path not in archive.NameToInfo:

@@ -75,7 +75,7 @@ class WordComments:
         """Stop collecting."""
         self._open.pop(id, None)
 
-    def take(self, text: str) -> None:
+    def feed(self, text: str) -> None:
         """Add text of the document."""
         for id in self._open:
             if len(self._quotes[id]) <= _LONGEST:

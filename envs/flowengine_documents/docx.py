@@ -270,13 +270,13 @@ class Word:
         code, script = self._styles.is_code(look), _script(look)
         font = None if look is None else look.find(f"{W}rFonts")
         for child in _content(run):
-            self._fields.take(child)
+            self._fields.feed(child)
             if is_hidden or (self._fields.is_code and child.tag != f"{W}fldChar"):
                 continue
             link = self._fields.link or around
             name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
             if name == "t" and child.text:
-                self._comments.take(child.text)
+                self._comments.feed(child.text)
                 text = child.text if font is None else shown(child.text, font.get(f"{W}ascii", ""))
                 yield TextSpan(text, bold, italic, code, strike, link, script=script)
             elif sign := _sign(child, name):

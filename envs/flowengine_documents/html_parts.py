@@ -174,12 +174,10 @@ class TableText:
         self.width = 0
 
     def row(self) -> None:
-        """Begin a row."""
         self.rows.append([])
         self._covered = {column: left for column, left in self._covered.items() if left > 0}
 
     def cell(self, columns: int, rows: int) -> None:
-        """Begin a cell."""
         if not self.rows:
             self.row()
         row = self.rows[-1]
@@ -367,7 +365,6 @@ class _Paragraphs(HTMLParser):
             self._text.append(data)
 
     def end(self) -> None:
-        """End a paragraph."""
         text = " ".join("".join(self._text).split())
         self._text.clear()
         if text:

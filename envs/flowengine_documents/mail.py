@@ -100,7 +100,6 @@ def write(message: EmailMessage, out: Writer, level: int = 1) -> None:
 
 
 def _write_part(part: EmailMessage, out: Writer) -> None:
-    """Write a text."""
     data = _data(part)
     if name := _name(part):
         write_attachment(out, name, part.get_content_type(), len(data))
@@ -227,14 +226,12 @@ def write_head(
 
 
 def write_attachment(out: Writer, name: str, media_type: str, size: int) -> None:
-    """Write the name of an attachment."""
     about = ", ".join(filter(None, (media_type, f"{size:,} bytes" if size else "")))
     named = " ".join(name.split()) or "without a name"
     out.item(0, f"Attachment: {named}" + (f" ({about})" if about else ""))
 
 
 def write_text(out: Writer, text: str) -> None:
-    """Write plain text."""
     out.paragraph(lines(text).strip("\n"))
 
 

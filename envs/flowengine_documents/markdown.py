@@ -53,7 +53,7 @@ def inline(spans: Iterable[TextSpan], line_break: str = "  \n") -> str:
     """
     parts: list[str] = []
     for link, linked in groupby(_collapsed(_scripted(spans)), lambda span: span.link):
-        text = "".join(_look(list(same)) for same in _of_one_look(linked))
+        text = "".join(_formatted(list(same)) for same in _of_one_look(linked))
         if link and text.strip():
             before, core, after = _split(text)
             text = f"{before}[{core}]({link}){after}"
@@ -100,7 +100,7 @@ def _of_one_look(spans: Iterable[TextSpan]) -> Iterator[Iterator[TextSpan]]:
     return (same for _, same in looks)
 
 
-def _look(spans: Sequence[TextSpan]) -> str:
+def _formatted(spans: Sequence[TextSpan]) -> str:
     """Return spans with the same formatting. Marks must be next to the text to be recognized."""
     first = spans[0]
     text = "".join(span.text for span in spans)
@@ -360,7 +360,6 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def lines_of(table: Table) -> Iterator[str]:
-    """Yield the lines of a table."""
     yield _line(table[0])
     yield "|" + " --- |" * len(table[0])
     for row in table[1:]:

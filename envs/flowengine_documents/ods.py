@@ -83,7 +83,6 @@ class _Sheets:
         self._row = 0
 
     def convert(self, content: bytes) -> None:
-        """Convert all sheets."""
         hidden = _hidden_styles(content)
         events = etree.iterparse(
             io.BytesIO(content), events=("start", "end"), tag=_EVENTS, **XML_OPTIONS

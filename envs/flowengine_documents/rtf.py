@@ -134,7 +134,6 @@ class _Rtf:
         return self._states[-1]
 
     def convert(self, data: bytes) -> None:
-        """Convert a file."""
         is_first = False
         for token in tokens(data):
             if token.kind == OPEN:

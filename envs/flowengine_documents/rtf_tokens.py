@@ -190,7 +190,6 @@ class RtfTable:
             self._cells.append("\n".join(filter(None, lines)))
 
     def end_row(self) -> None:
-        """End a row."""
         lefts = [self._left, *self._edges]
         while len(lefts) < len(self._cells):
             lefts.append(lefts[-1] + _NEAR)

@@ -352,7 +352,6 @@ class SheetRows:
             self._rows.setdefault(row, {})[column] = text
 
     def link(self, link: SheetLink) -> None:
-        """Add a link."""
         if len(self._links) < _MOST_LINKS:
             self._links.append(link)
 

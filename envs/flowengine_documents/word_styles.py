@@ -392,8 +392,8 @@ class Fields:
         """The target of the innermost link around the text, if there is one."""
         return next((field.link for field in reversed(self._open) if field.link), "")
 
-    def take(self, element: Any) -> None:
-        """Take an element of a run: a mark of a field, or a text, which may belong to a code."""
+    def feed(self, element: Any) -> None:
+        """Process an element of a run: a mark of a field, or a text, which may belong to a code."""
         if element.tag == f"{W}fldChar":
             if element in self._complete:
                 self._mark(element.get(f"{W}fldCharType", ""))

@@ -243,7 +243,7 @@ class _Book:
                 version = int.from_bytes(content[:2], "little")
                 self.encoding = "" if version >= _EXCEL_97 else "cp1252"
             else:
-                self._take(kind, content)
+                self._read_record(kind, content)
         if not version:
             raise Damaged("the workbook has no beginning")
         if shared:
@@ -251,7 +251,7 @@ class _Book:
             self.are_strings_cut = len(self.strings) < int.from_bytes(shared[0][4:8], "little")
         self.numbers = NumberFormats(self._begins_1904)
 
-    def _take(self, kind: int, content: bytes) -> None:
+    def _read_record(self, kind: int, content: bytes) -> None:
         if kind == FILE_PASS:
             raise PasswordRequired("it is an encrypted workbook, which cannot be opened here")
         number = int.from_bytes(content[:2], "little")
@@ -303,9 +303,9 @@ class _Cells:
                 if depth <= 0:
                     return
             elif depth == 1 and most >= 0:
-                most -= self._take(kind, content)
+                most -= self._read_record(kind, content)
 
-    def _take(self, kind: int, content: bytes) -> int:
+    def _read_record(self, kind: int, content: bytes) -> int:
         """Read a record, and return its number of cells."""
         if kind in _OF_CELLS and len(content) >= 8:
             row, column, style = struct.unpack_from("<3H", content)
@@ -333,10 +333,10 @@ class _Cells:
         elif kind == LINK:
             self.rows.link(link(content))
         elif kind in {SHAPE, SHAPE_TEXT, CONTINUE}:
-            self._take_shape(kind, content)
+            self._read_shape(kind, content)
         return 0
 
-    def _take_shape(self, kind: int, content: bytes) -> None:
+    def _read_shape(self, kind: int, content: bytes) -> None:
         """Read a part of a shape. The text of a comment is one, too, and is left out."""
         if kind == SHAPE:
             self._shape = content[4:6]

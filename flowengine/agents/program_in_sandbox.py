@@ -80,12 +80,12 @@ class _Call:
         self.loop = asyncio.get_running_loop()
         self.answer = self.loop.create_future()
 
-    def settle(self, result: Any, error: Optional[str]) -> None:  # noqa: UP045 - Python 3.9
+    def resolve(self, result: Any, error: Optional[str]) -> None:  # noqa: UP045 - Python 3.9
         """Answer it, in whatever thread its loop runs."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(self._settle, result, error)
+            self.loop.call_soon_threadsafe(self._resolve, result, error)
 
-    def _settle(self, result: Any, error: Optional[str]) -> None:  # noqa: UP045 - Python 3.9
+    def _resolve(self, result: Any, error: Optional[str]) -> None:  # noqa: UP045 - Python 3.9
         if not self.answer.done() and error is None:
             self.answer.set_result(result)
         elif not self.answer.done():
@@ -111,7 +111,7 @@ class _Selector(selectors.DefaultSelector):
         if timeout is None or not (alone and program.repeats):
             ready = super().select(timeout)
         if timeout is None or ready:
-            program.look()
+            program.read_clock()
         else:
             program.elapsed += timeout
         program.timers += program.elapsed - before
@@ -208,7 +208,7 @@ class _Program:
         """Whether its main thread asks."""
         return threading.get_native_id() == self._thread
 
-    def look(self, step: float = _STEP) -> float:
+    def read_clock(self, step: float = _STEP) -> float:
         """Return the time on its clock, as the first run has seen it.
 
         Args:
@@ -238,7 +238,7 @@ class _Program:
 
     def now(self) -> float:
         """Return the time of the calendar, in seconds since 1970."""
-        return self.epoch + self.look()
+        return self.epoch + self.read_clock()
 
     def is_synchronous(self, frame: Any) -> bool:
         """Return whether code of the module calls, with no coroutine in between."""
@@ -330,7 +330,7 @@ class _Program:
         with self._exchange:
             if all(call.loop is not loop for call in self.calls):
                 return False
-            self.look(0)
+            self.read_clock(0)
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             if not self.repeats:
                 asks = [{"name": call.name, "args": call.args} for call in self.calls]
@@ -361,7 +361,7 @@ class _Program:
             if same:
                 call = same.pop()
                 self.calls.remove(call)
-                call.settle(answer["result"], answer["error"])
+                call.resolve(answer["result"], answer["error"])
             else:
                 left.append(answer)
         if len(left) == len(self.recorded):
@@ -553,10 +553,10 @@ def _fix_clocks(program: _Program) -> None:
     local = time.localtime
     clocks: dict[str, Callable[..., float]] = {
         "time": lambda program, *_: program.now(),
-        "clock_gettime": lambda p, _, id: p.now() if id == time.CLOCK_REALTIME else p.look(),
+        "clock_gettime": lambda p, _, id: p.now() if id == time.CLOCK_REALTIME else p.read_clock(),
     }
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
-        clocks[name] = lambda program, *_: program.look()
+        clocks[name] = lambda program, *_: program.read_clock()
     for name, clock in clocks.items():
         _fix(program, time, name, clock)
         ns = lambda *given, clock=clock: round(clock(*given) * 1e9)  # noqa: E731

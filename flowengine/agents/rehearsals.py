@@ -43,7 +43,6 @@ def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:
 
 
 def turn(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]) -> Rehearsal:
-    """Return the rehearsal of a turn."""
     taken = turn_of(context, task, input)
     request = taken.request(taken.model)
     size = taken.size(request)
@@ -61,7 +60,6 @@ def turn(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Pl
 def reduction(
     context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Rehearsal:
-    """Return the rehearsal of a reduction."""
     made = ContextReduction(context, task, input)
     cut = made.cut()
     if not (made.summarizes and cut["left_out"]):

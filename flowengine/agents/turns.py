@@ -191,7 +191,6 @@ class AgentTurn:
         return models_of(self.state, self.agent)
 
     def request(self, model: str) -> ModelRequest:
-        """Return the request to a model."""
         agent = self.agent
         # The last turn offers the tools as well, and new messages come last. Providers cache
         # prefixes.
@@ -260,7 +259,6 @@ class AgentTurn:
         return [*(one for one in tools if one.offer.name not in hidden), find, *now]
 
     def _tools(self) -> list[TurnTool]:
-        """Return all tools of the agent."""
         offers = [
             TurnTool(ToolOffer(tool["name"], tool["description"], tool["parameters"]), tool["step"])
             for tool in plain(self.agent["tools"])

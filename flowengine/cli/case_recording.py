@@ -52,7 +52,7 @@ def record_case(arguments: Namespace) -> int:
         out_json({"file": path, "case": recorded.case, "differences": recorded.differences})
     elif message and not arguments.quiet:
         err(message)
-    return _tell(recorded, kept=not arguments.files)
+    return _report(recorded, kept=not arguments.files)
 
 
 def _check_flow(path: str, flow: str, execution: str) -> None:
@@ -81,15 +81,12 @@ def _check_flow(path: str, flow: str, execution: str) -> None:
         )
 
 
-def _tell(recorded: RecordedCase, *, kept: bool) -> int:
+def _report(recorded: RecordedCase, *, kept: bool) -> int:
     """Report how the history of the case differs.
 
     Args:
         recorded: The case.
         kept: Whether it was printed although it differs.
-
-    Returns:
-        The exit code.
     """
     if not recorded.differences:
         return 0

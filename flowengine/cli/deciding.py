@@ -229,7 +229,6 @@ def _refusal(wait: WaitInfo, user: str, mine: Collection[str]) -> str | None:
 
 
 def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision:
-    """Record a decision."""
     arguments, engine = session.arguments, session.engine
     answer: dict[str, Any] = {"resume": False}
     if getattr(arguments, "form", None):

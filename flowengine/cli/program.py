@@ -58,9 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Args:
         argv: The words after the program's name. Default: those of this process.
-
-    Returns:
-        The exit code.
     """
     if "_ARGCOMPLETE" in os.environ:
         from flowengine.cli.tab_completion import complete
@@ -212,9 +209,6 @@ def _run_without_command(words: list[str]) -> int:
 
     Args:
         words: Options only.
-
-    Returns:
-        The exit code.
     """
     parser = Parser(
         prog="flowengine", add_help=False, allow_abbrev=False, formatter_class=Formatter

@@ -155,11 +155,11 @@ def run_lines(shell: Any, *, as_json: bool) -> int:
         result = _run_line(shell, text.rstrip("\n"), lines, None if as_json else OutputWriter())
         if is_unfinished(result):
             continue
-        code, text = _tell(result, as_json), ""
+        code, text = _report(result, as_json), ""
         if ended(result):
             return code
     if text.strip():  # incomplete at the end of the input
-        code = _tell(shell.run(text.rstrip("\n")), as_json)
+        code = _report(shell.run(text.rstrip("\n")), as_json)
     return code
 
 
@@ -230,7 +230,7 @@ def _feed(shell: Any, result: Any, lines: Iterator[str]) -> None:
         shell.interrupt()
 
 
-def _tell(result: Any, as_json: bool) -> int:
+def _report(result: Any, as_json: bool) -> int:
     if as_json:
         out_json(_data(result))
     elif (message := message_of(result)) is not None:

@@ -317,7 +317,6 @@ class ServedEngine:
         return page
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     leave = close

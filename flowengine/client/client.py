@@ -259,7 +259,7 @@ class ClientExecutions(ClientGroup[_AnyClient]):
                         _read(response, await _content(response))  # raises its error
                         raise StoreError("the answer is not a stream of events", hint=_OURS)
                     async for part in _parts(response):
-                        for event in lines.take(part):
+                        for event in lines.feed(part):
                             yield event
             except httpx2.TransportError as error:
                 if lines.failed():

@@ -42,8 +42,8 @@ class EventLines:
         self._rest = bytearray()
         self._failures = 0
 
-    def take(self, part: bytes) -> Iterator[StreamedEvent]:
-        """Take a part of the stream, and yield the events that it completes.
+    def feed(self, part: bytes) -> Iterator[StreamedEvent]:
+        """Process a part of the stream, and yield the events that it completes.
 
         Raises:
             StoreError: It is not a stream of a server.
@@ -56,14 +56,14 @@ class EventLines:
         for following in others:
             line, self._rest = self._rest, bytearray(following)
             try:
-                event = self._take(line.decode().removesuffix("\r"))
+                event = self._read_line(line.decode().removesuffix("\r"))
             except (ValueError, LookupError, TypeError, RecursionError) as error:
                 raise not_ours("in a stream", error) from error
             if event is not None:
                 yield event
 
-    def _take(self, line: str) -> StreamedEvent | None:
-        """Take a line, and return the event that it completes."""
+    def _read_line(self, line: str) -> StreamedEvent | None:
+        """Process a line, and return the event that it completes."""
         if line:
             name, _, value = line.partition(": ")
             if name == "event":

@@ -247,16 +247,16 @@ class _Layout:
         """Return the middle of each node: close to its neighbors, without overlap."""
         x = [0.0] * len(self.sizes)
         for row in self.rows:
-            self._settle(row, x, [0.0] * len(row))
+            self._place(row, x, [0.0] * len(row))
         for sweep in range(SWEEPS):
             down = sweep % 2 == 0
             beside = self.above if down else self.below
             for row in self.rows if down else reversed(self.rows):
                 wanted = [_mean([x[m] for m in beside.get(n, ())], x[n]) for n in row]
-                self._settle(row, x, wanted)
+                self._place(row, x, wanted)
         return x
 
-    def _settle(self, row: list[int], x: list[float], wanted: Sequence[float]) -> None:
+    def _place(self, row: list[int], x: list[float], wanted: Sequence[float]) -> None:
         """Move the nodes of a row to their ideal positions as far as they do not overlap.
 
         Without the widths, this is isotonic regression, which pooling adjacent violators solves

@@ -161,7 +161,7 @@ class AgentEvents:
         elif update.kind == "part":
             names = ("agent", "text", "call", "tool")
             given = {name: update.data[name] for name in names if name in update.data}
-            if (value := self._answers.take(update.data)) is not None:
+            if (value := self._answers.feed(update.data)) is not None:
                 given["value"] = value
             yield _ARRIVING[update.data["part"]](execution=self.execution, **given)
         elif update.kind == "wait":

@@ -24,7 +24,7 @@ class ArrivingAnswers:
         self._read: dict[str, tuple[int, Any]] = {}
         """Address of a turn → the length at which its text is read next, and the last value."""
 
-    def take(self, part: Mapping[str, Any]) -> Any:
+    def feed(self, part: Mapping[str, Any]) -> Any:
         """Return the answer so far if a part of a reply has changed it, or None.
 
         Args:

@@ -102,7 +102,7 @@ class ReplyWriter:
         self._descriptor: int | None = None
         self._left = LARGEST_REPLY
 
-    def take(self, part: Mapping[str, Any]) -> None:
+    def write(self, part: Mapping[str, Any]) -> None:
         """Write a part: `{part, text?, …}`. Failures have no effect on the attempt."""
         import json
 
@@ -168,7 +168,6 @@ class ReplyReader:
         return replies
 
     def close(self) -> None:
-        """Close all files."""
         self._is_closed = True
         while self._open:
             os.close(self._open.popitem()[1].descriptor)

@@ -125,8 +125,8 @@ class Pulse:
         """
         struct.pack_into("=d", self._memory, 16 if guard else 8, asked)
 
-    def take(self, slot: Slot) -> int:
-        """Take a slot for an activity, and return its number."""
+    def claim(self, slot: Slot) -> int:
+        """Claim a slot for an activity, and return its number."""
         if self._free:
             number = self._free.pop()
         else:
@@ -136,7 +136,6 @@ class Pulse:
         return number
 
     def put(self, number: int, slot: Slot) -> None:
-        """Change a slot."""
         at = _ROOM + number * _SLOT
         token = slot.token if len(slot.token) <= _SLOT - _ENTRY.size else b""
         self._memory[at + _ENTRY.size : at + _ENTRY.size + len(token)] = token
@@ -291,7 +290,6 @@ class Guard:
         return True
 
     def _end(self, attempts: int) -> None:
-        """End the worker."""
         if is_dead(self._worker):
             return
         os.kill(self._worker.pid, signal.SIGKILL)

@@ -167,16 +167,16 @@ class Host:
             return False
         return not self.rules.there()
 
-    def tell_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
+    def report_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
         """Report environments of an execution that could not be closed."""
         self.on_not_released(execution, failed)
 
-    def tell_opened_ahead(self, execution: str, name: str, error: StepError | None) -> None:
+    def report_opened_ahead(self, execution: str, name: str, error: StepError | None) -> None:
         """Report that an environment was opened in the background, or could not be."""
         data: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
         if error is not None:
             data["error"] = {"type": error.name or type(error).__name__, "message": error.message}
-        self.tell(Update(execution, "environment", data))
+        self.notify(Update(execution, "environment", data))
 
     def may_go_on(self, execution: str) -> bool:
         """Return whether an execution exists and is open. Its workspaces are then kept.
@@ -233,7 +233,7 @@ class Host:
             artifacts,
             lambda address, text: self.say(id, address, text),
             self.resources_of(id),
-            lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
+            lambda text, parts: self.notify(Update(id, "warning", {"text": text, **parts})),
             self.settings.strict,
             started_by=started_by,
             trace="" if self.traced else None,
@@ -260,7 +260,7 @@ class Host:
         execution.load(loaded)
         return execution
 
-    def tell(self, *updates: Update) -> None:
+    def notify(self, *updates: Update) -> None:
         """Notify subscribers. A failing subscriber affects no other subscriber and no execution."""
         token = PRINTING.set(None)  # as `unheard`, without its calls: this runs for each event
         try:
@@ -281,17 +281,17 @@ class Host:
         if not self.followers and writer is None:
             return None
 
-        def tell(kind: Literal["output", "part"], data: Mapping[str, Any]) -> None:
+        def notify(kind: Literal["output", "part"], data: Mapping[str, Any]) -> None:
             for follower in list(self.followers):
                 deliver(follower, Update(execution, kind, {"address": address, **data}))
 
         def lines(stream: str, text: str) -> None:
-            tell("output", {"stream": stream, "text": text})
+            notify("output", {"stream": stream, "text": text})
 
         def part(data: Mapping[str, Any]) -> None:
             if writer is not None:
-                writer.take(data)
-            tell("part", data)
+                writer.write(data)
+            notify("part", data)
 
         end = (lambda: None) if writer is None else writer.close
         return Follower(lines if self.followers else None, part, end)
@@ -319,7 +319,7 @@ class Host:
     def say(self, execution: str, address: str, text: str) -> None:
         """Show a text that a step prints, to subscribers or otherwise on standard output."""
         if self.subscribers:
-            self.tell(Update(execution, "text", {"address": address, "text": text}))
+            self.notify(Update(execution, "text", {"address": address, "text": text}))
         else:
             sys.stdout.write(f"{text}\n")
 

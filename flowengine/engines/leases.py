@@ -161,7 +161,6 @@ class LeaseKeeper:
             self._journals.calm(execution, epoch)
 
     def close(self) -> None:
-        """Release all leases."""
         self._held.clear()
         self._closed.set()
         if self._thread is not None:

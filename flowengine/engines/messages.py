@@ -369,9 +369,11 @@ def deliver(host: Host) -> None:
                 host.woken[delivered(host, outgoing)] = True
         except (NotFound, Conflict, InputError) as error:
             refused = error.message
-        host.store.settle(outgoing.number, refused)
+        host.store.acknowledge(outgoing.number, refused)
         if refused is not None:
-            host.tell(Update(outgoing.sender, "undelivered", view(outgoing._replace(why=refused))))
+            host.notify(
+                Update(outgoing.sender, "undelivered", view(outgoing._replace(why=refused)))
+            )
 
 
 def _is_moot(host: Host, outgoing: Outgoing) -> bool:

@@ -113,7 +113,6 @@ class Indexed(NamedTuple):
 
     @property
     def rows(self) -> Iterator[Row]:
-        """The rows of the index."""
         return read_rows(self.items, self.end)
 
 

@@ -48,7 +48,7 @@ from flowengine.sdk.environments import Scope
 from flowengine.sdk.environments.resources import background, refuse_in_loop
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.processes import is_dead, this_process
-from flowengine.sdk.python.user_code import settled
+from flowengine.sdk.python.user_code import until_done
 from flowengine.store_folder import claim, find_store, state_folder
 
 _Result = TypeVar("_Result")
@@ -150,7 +150,9 @@ class EnvironmentManager:
         try:
             acquired = self._acquire(record.spec.id, holder)
             return (
-                acquired if isinstance(acquired, Handle) else await self._acquisition.take(acquired)
+                acquired
+                if isinstance(acquired, Handle)
+                else await self._acquisition.receive(acquired)
             )
         except StepError as error:
             error.environment = record.spec.id
@@ -244,7 +246,7 @@ class EnvironmentManager:
         closing = self._give_back(handle)
         if closing is None:
             return ReleaseReport([], [])
-        await settled(closing[1])
+        await until_done(closing[1])
         return report_of([closing])
 
     def release_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
@@ -559,7 +561,7 @@ class EnvironmentManager:
         except BaseException:
             for handle in reversed(handles):
                 if (closing := self._closings.give_back(handle)) is not None:
-                    await settled(closing)
+                    await until_done(closing)
             raise
         finally:
             self._queue.unreserve(records)

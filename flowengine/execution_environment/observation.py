@@ -106,7 +106,7 @@ class EventPublisher:
 
         return unsubscribe
 
-    def tell(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         """Queue an event for all subscribers, without blocking."""
         if not self._posts:
             return

@@ -102,7 +102,7 @@ async def _reap_entry(entry: RegistryEntry, around: ManagerServices, books: Book
     error = await _reap_by_provider(leftover, around)
     if error is None:
         entry.remove()
-        books.events.tell(_event(entry, around.clock.now()))
+        books.events.publish(_event(entry, around.clock.now()))
     else:
         reaped["error"] = error
     return reaped

@@ -243,7 +243,6 @@ class _Names:
         self.environments = list(dict.fromkeys(asked))
 
     def check(self, model: CaseFile) -> None:
-        """Check all cases."""
         first: dict[str, Loc] = {}
         for case in model.cases:
             loc = case.loc

@@ -85,7 +85,7 @@ def most_of(needs: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
     return {meter: need[2] for meter, need in needs.items() if need[2] is not None}
 
 
-def settled(
+def charged(
     used: Mapping[str, int], reserved: Mapping[str, int], given: Mapping[str, int] | None
 ) -> dict[str, int]:
     """Return the used amounts of a budget once a granted claim has ended.

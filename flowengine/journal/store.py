@@ -478,7 +478,7 @@ class MessagePort(Protocol):
     def outbox(self) -> list[Outgoing]:
         """Return the messages of executions that are not settled yet, oldest first."""
 
-    def settle(self, number: int, refused: str | None) -> None:
+    def acknowledge(self, number: int, refused: str | None) -> None:
         """Remove a message from the outbox after its delivery, or mark it as undeliverable.
 
         Args:

@@ -33,10 +33,10 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.records import State
 from flowengine.kernel.steps import scopes
 from flowengine.kernel.steps.maps import counted
-from flowengine.kernel.tokens.joins import settle_joins, settle_stuck
+from flowengine.kernel.tokens.joins import resolve_joins, resolve_stuck
 from flowengine.kernel.transition import Blame, Transition, added
 from flowengine.kernel.waiting.budget_questions import withdraw_idle
-from flowengine.kernel.waiting.waits import look_at_state, next_watcher, wake
+from flowengine.kernel.waiting.waits import check_state, next_watcher, wake
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that has ended."""
@@ -161,14 +161,14 @@ def _quiet(tx: Transition) -> bool:
         tx.changed.clear()
         if fired:
             return True
-    if tx.watchers and _look_again(tx):
+    if tx.watchers and _check_all_again(tx):
         return True
     while tx.moved:
         number = -heappop(tx.moved)
         tx.marked.discard(number)
         scope = tx.state["scopes"].get(number)
         if scope is not None:
-            if (scope["joins"] and settle_joins(tx, scope)) or (
+            if (scope["joins"] and resolve_joins(tx, scope)) or (
                 not scope["live"] and scopes.end_if_empty(tx, scope)
             ):
                 return True
@@ -176,36 +176,36 @@ def _quiet(tx: Transition) -> bool:
                 tx.calm[number] = True
             if scope["mapped"]:
                 rest(tx, scope)
-    if tx.calm and _settle_stuck(tx):
+    if tx.calm and _resolve_stuck(tx):
         return True
     if tx.freed_places:
         _fill_places(tx)
     return bool(tx.agenda)
 
 
-def _look_again(tx: Transition) -> bool:
+def _check_all_again(tx: Transition) -> bool:
     """Check the watchers of changed state, until one has work."""
     while tx.watchers:
-        if _look(tx, next_watcher(tx)):
+        if _check_again(tx, next_watcher(tx)):
             return True
     return False
 
 
-def _settle_stuck(tx: Transition) -> bool:
-    """Settle a stuck join in one of the checked scopes and return whether there was one."""
+def _resolve_stuck(tx: Transition) -> bool:
+    """Resolve a stuck join in one of the checked scopes and return whether there was one."""
     for number in sorted(tx.calm, reverse=True):
         del tx.calm[number]
         scope = tx.state["scopes"].get(number)
-        if scope is not None and scope["joins"] and settle_stuck(tx, scope):
+        if scope is not None and scope["joins"] and resolve_stuck(tx, scope):
             return True
     return False
 
 
-def _look(tx: Transition, number: int) -> bool:
+def _check_again(tx: Transition, number: int) -> bool:
     """Check a wait or map again after a change of state, and return whether there is work now."""
     wait = tx.state["waits"].get(number)
     if wait is not None:
-        return look_at_state(tx, wait)
+        return check_state(tx, wait)
     act = tx.state["acts"].get(number)
     if act is not None:
         counted(tx, act)

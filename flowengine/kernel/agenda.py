@@ -184,7 +184,7 @@ AGENDA = {
     "too_few": of_any(entries.too_few)(_too_few),
     "cancel_late": of_scope(entries.cancel_late)(closing.cancel_late),
     "need_broken": of_any(entries.need_broken)(_need_broken),
-    "needs": of_any(entries.needs)(joins.look_again),
+    "needs": of_any(entries.needs)(joins.check_again),
     "trigger_broken": of_any(entries.trigger_broken)(_trigger_broken),
     # Attempts and rounds of a unit
     "again": of_unit(entries.again)(recovery.run_again),

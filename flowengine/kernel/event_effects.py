@@ -238,7 +238,7 @@ def _succeeded(tx: Transition, event: Succeeded) -> None:
     if attempts.BUDGETED.isdisjoint(tx.state):
         tx.state["running"] -= 1
     else:
-        budgets.settle_result(tx, unit, event["value"])
+        budgets.charge_result(tx, unit, event["value"])
     attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
 
 
@@ -253,20 +253,20 @@ def _late(tx: Transition, unit: Unit | None, event: Succeeded) -> None:
 
 def _failed(tx: Transition, unit: Unit, event: Failed) -> None:
     if event.get("began", True):
-        budgets.settle_result(tx, unit, event["error"].get("data"))
+        budgets.charge_result(tx, unit, event["error"].get("data"))
     else:
-        budgets.settle_unit(tx, unit, ran=False)
+        budgets.charge_unit(tx, unit, ran=False)
     move(unit, "ready")
     attempt_outcomes.attempt_failed(tx, unit, event["error"])
 
 
 def _lost(tx: Transition, unit: Unit, event: Lost) -> None:
-    budgets.settle_unit(tx, unit, ran=event["ran"] != "no")
+    budgets.charge_unit(tx, unit, ran=event["ran"] != "no")
     interrupted.lose(tx, unit, event["ran"], event["error"])
 
 
 def _asked(tx: Transition, unit: Unit, event: Asked) -> None:
-    budgets.settle_unit(tx, unit, ran=False)
+    budgets.charge_unit(tx, unit, ran=False)
     move(unit, "ready")
     permissions.ask_late(tx, unit, event)
 
@@ -287,7 +287,7 @@ def _cut(tx: Transition, unit: Unit, event: CutOff) -> None:
 
 
 def _unoffered(tx: Transition, unit: Unit, _event: Unoffered) -> None:
-    budgets.settle_unit(tx, unit, ran=False)
+    budgets.charge_unit(tx, unit, ran=False)
     interrupted.leave_to_worker(tx, unit)
 
 

@@ -30,7 +30,7 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import GraphFlow
 from flowengine.kernel.graph.specs import HandlerSpec
 from flowengine.kernel.limits import locks, shared_budgets
-from flowengine.kernel.limits.background import tell_parent
+from flowengine.kernel.limits.background import notify_parent
 from flowengine.kernel.limits.budgets import new_budget
 from flowengine.kernel.limits.shared_budgets import declare
 from flowengine.kernel.messages import emit, take_kept
@@ -374,7 +374,7 @@ def close(
     state["outputs"] = outputs
     state["error"] = error
     if "background" in state["execution"]:
-        tell_parent(tx, status, outcome, error, outputs)
+        notify_parent(tx, status, outcome, error, outputs)
     notices = tx.graph.flow.get("end_notices", ())
     if flows := [notice["flow"] for notice in notices if status in notice["on"]]:
         tx.commands.append(Notify(0, "ended", [], flows, state["events"]))

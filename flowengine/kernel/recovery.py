@@ -49,7 +49,7 @@ def resume_cut(tx: Transition, unit: Unit, process: ProcessData | None = None) -
     """
     act = tx.act_of(unit)
     node = tx.node(act)
-    budgets.settle_unit(tx, unit)
+    budgets.charge_unit(tx, unit)
     stop_timeout(tx, unit)
     if node.effect != "once" or node.on_crash == "retry":
         run_again(tx, unit)
@@ -87,7 +87,7 @@ def begin_put_off(tx: Transition, unit: Unit) -> None:
     Args:
         unit: The unit, in phase `run`.
     """
-    budgets.settle_unit(tx, unit, ran=False)
+    budgets.charge_unit(tx, unit, ran=False)
     stop_timeout(tx, unit)
     unit["attempt"] -= 1
     run_again(tx, unit)
@@ -348,7 +348,7 @@ def _go_on_beside(tx: Transition, event: RetryAsked, named: int | None) -> None:
         if unit["phase"] != "run" or number == named or number in late:
             continue  # the late result is the next event
         if number in fresh:  # it has not begun outside the kernel
-            budgets.settle_unit(tx, unit, ran=False)
+            budgets.charge_unit(tx, unit, ran=False)
             attempts.run(tx, unit)
         else:
             resume_cut(tx, unit)

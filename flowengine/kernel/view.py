@@ -51,11 +51,9 @@ class View:
         return self.graph.nodes[act["step"]]
 
     def act_of(self, unit: Unit) -> Activation:
-        """Return the activation of a unit."""
         return self.state["acts"][unit["act"]]
 
     def scope_of(self, act: Activation) -> Scope:
-        """Return the scope of an activation."""
         return self.state["scopes"][act["scope"]]
 
     def units_around(self, act: Activation) -> Iterator[Unit]:
@@ -246,7 +244,7 @@ def begun(budget: Budget) -> int:
 def taken(budget: Budget, meter: str) -> int:
     """Return how much of a meter ended calls have used and running calls have reserved."""
     running = sum(amounts.get(meter, 0) for amounts in budget.get("reserved", {}).values())
-    return settled(budget, meter) + running
+    return charged(budget, meter) + running
 
 
 def total(budget: Budget) -> dict[str, int]:
@@ -294,7 +292,7 @@ def as_said(amounts: Mapping[str, int]) -> dict[str, float]:
     return {amount: n / DOLLAR if amount == "cost_usd" else n for amount, n in amounts.items()}
 
 
-def settled(budget: Budget, meter: str) -> int:
+def charged(budget: Budget, meter: str) -> int:
     """Return how much of a meter ended calls have used."""
     return budget.get("amounts", {}).get(meter, 0)
 

@@ -435,7 +435,6 @@ def as_text(value: Any) -> str:
 
 
 def texts_of(field: FormField) -> list[str]:
-    """Return the texts of all fields in a field."""
     if field.fields:
         return [text for item in field.fields for text in texts_of(item)]
     return [as_sent(field.value)]

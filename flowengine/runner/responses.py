@@ -177,7 +177,6 @@ class _References:
         self.live: dict[str, Any] = {}
 
     def model(self, agent: AgentDefinition) -> str:
-        """Return the model of an agent."""
         return self.instead or agent.model
 
     def folder(self, path: str) -> str:
@@ -196,7 +195,6 @@ class _References:
         }
 
     def type(self, type: Any, key: str) -> dict[str, Plain]:
-        """Return the reference to a type."""
         return self._named(type, key)
 
     def instructions(self, function: Any, key: str, more: str) -> dict[str, Plain]:

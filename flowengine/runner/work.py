@@ -357,7 +357,6 @@ class Work:
         return lambda _: True
 
     async def _started(self, engine: Engine) -> ExecutionResult:
-        """Start the run."""
         started = engine._driving.new(self.request(engine))
         return await on_this_loop(engine._driving.drive(started))
 

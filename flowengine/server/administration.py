@@ -65,7 +65,6 @@ def create_token(call: ApiCall) -> Any:
 
 
 def revoke_token(call: ApiCall) -> Any:
-    """Revoke a token."""
     now = int(time.time() * 1000)
     return token_view(call.records.revoke_token(call.path["name"], now), now)
 

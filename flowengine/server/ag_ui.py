@@ -227,7 +227,6 @@ class AgUiRun:
         self._talk = Talk(application, principal, address, flow, given.thread_id, VIA)
 
     async def events(self) -> AsyncIterator[BaseEvent]:
-        """Yield the events of the run."""
         given = self._given
         yield RunStartedEvent(thread_id=given.thread_id, run_id=given.run_id)
         try:

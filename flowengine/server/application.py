@@ -421,7 +421,7 @@ class Application:
         Raises:
             RequestRefused: The user has sent too many, or too many are open.
         """
-        self._rates.take(principal.user, principal.token)
+        self._rates.count(principal.user, principal.token)
         if request is not None:
             await self._open.hold(principal.user, request.scope)
 

@@ -83,7 +83,6 @@ class RequestGuard:
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http":
             return
         started = False
@@ -208,7 +207,7 @@ class Rates:
         """Identity → its allowance, and when that was computed."""
         self._lock = Lock()
 
-    def take(self, user: str, token: str) -> None:
+    def count(self, user: str, token: str) -> None:
         """Count a request.
 
         Args:

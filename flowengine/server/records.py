@@ -192,7 +192,6 @@ class ServerRecords:
             raise StoreError(f"{path} cannot be used: {error}") from None
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._connection.close()
 

@@ -266,7 +266,6 @@ def _referred(root: Any, reference: str) -> Iterator[Any]:
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield all maps in a schema."""
     pending = [schema]
     for part in pending:
         if isinstance(part, Mapping):
@@ -277,7 +276,6 @@ def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _members(schemas: list[Mapping[str, Any]], key: str) -> Iterator[Any]:
-    """Yield the schemas of a member of a map."""
     for schema in schemas:
         properties = schema.get("properties")
         if isinstance(properties, Mapping) and key in properties:
@@ -290,7 +288,6 @@ def _members(schemas: list[Mapping[str, Any]], key: str) -> Iterator[Any]:
 
 
 def _items(schemas: list[Mapping[str, Any]], at: int) -> Iterator[Any]:
-    """Yield the schemas of an item of a list."""
     for schema in schemas:
         first = schema.get("prefixItems")
         if isinstance(first, list) and at < len(first):

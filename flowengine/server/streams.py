@@ -98,7 +98,7 @@ class StoreChanges:
         self._waiting += 1
         try:
             if self._looking is None or self._looking.done():
-                self._looking = asyncio.get_running_loop().create_task(self._look())
+                self._looking = asyncio.get_running_loop().create_task(self._poll())
             return await self._changed.wait(until)
         finally:
             self._waiting -= 1
@@ -114,7 +114,7 @@ class StoreChanges:
             self._looking.cancel()
         self.wake()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         sure = time.monotonic() + SURE_SECONDS
         while self._waiting:
             seen = self._version()
@@ -252,7 +252,6 @@ class _Feed:
         return b"".join(islice(self._parts, max(0, number - self._first_part), None)), following
 
     def close(self) -> None:
-        """Close the source."""
         if self._replies is not None:
             self._replies.close()
 
@@ -323,7 +322,6 @@ class EventStreams:
         return event_source(self._while_valid(source, since, call.principal))
 
     def close(self) -> None:
-        """End all streams."""
         self._closed = True
         for task in (self._watching, self._listening):
             if task is not None:

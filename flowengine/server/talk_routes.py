@@ -19,7 +19,6 @@ AG_UI = "/ag-ui/{flow}"
 
 
 def talk_routes(application: Application) -> list[PathRoute]:
-    """Return the routes."""
     return [PathRoute(AG_UI, TalkDoor(application))]
 
 

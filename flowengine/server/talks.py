@@ -253,7 +253,6 @@ class Talk:
             self.execution = await application.view(route, principal, {}, find)
 
     async def start(self, inputs: Mapping[str, Any]) -> None:
-        """Start the execution."""
         await self._find()
         body = {"flow": self._flow, "inputs": inputs}
         await self._change("start_execution", {}, body, self.execution)

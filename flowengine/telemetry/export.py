@@ -92,7 +92,7 @@ class LiveSpans:
             self._begin(update.execution, update.data["seq"])
         if update.kind in ("event", "step"):
             tracer, steps = self._traced[update.execution]
-            for span in tracer.take(update, steps):
+            for span in tracer.observe(update, steps):
                 self._export(span)
         elif update.kind == "end" and update.execution in self._traced:
             tracer, _ = self._traced.pop(update.execution)
@@ -112,5 +112,5 @@ class LiveSpans:
         for update, flow in (
             self._engine.executions.past_updates(execution, until=seq) if seq else ()
         ):
-            for _ in tracer.take(update, flow["steps"]):
+            for _ in tracer.observe(update, flow["steps"]):
                 pass  # exported by the process that drove it

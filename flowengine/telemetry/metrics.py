@@ -76,7 +76,7 @@ def export_metrics(
         metrics.set_meter_provider(provider)  # for the metrics of environments
     meter = provider.get_meter("flowengine")
     observed = _Observed(meter, engine)
-    end = engine.subscribe(LiveSpans(engine, _Recorded(meter).take, content=False))
+    end = engine.subscribe(LiveSpans(engine, _Recorded(meter).record, content=False))
 
     def close() -> None:
         end()
@@ -117,7 +117,7 @@ class _Recorded:
         )
         self._cost = meter.create_counter("flowengine.cost", "{USD}", "Cost of calls of models")
 
-    def take(self, span: Span) -> None:
+    def record(self, span: Span) -> None:
         """Record a span that has ended."""
         seconds, given = max(0, span.end - span.start) / 1000, span.attributes
         about: dict[str, Any] = {"error.type": span.error} if span.error is not None else {}

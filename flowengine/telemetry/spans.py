@@ -124,7 +124,7 @@ class ExecutionTracer:
         if given := TRACEPARENT.fullmatch(record.labels.get(LABEL, "")):
             self.trace, self._parent = given.groups()
 
-    def take(self, update: Happened, steps: Sequence[StepSpec]) -> Iterator[Span]:
+    def observe(self, update: Happened, steps: Sequence[StepSpec]) -> Iterator[Span]:
         """Note an update, and yield the spans that end with it.
 
         Args:
@@ -372,7 +372,7 @@ def recorded_spans(
     record = engine.store.execution(engine.executions.find(execution))
     tracer = ExecutionTracer(record, content=content)
     for update, flow in engine.executions.past_updates(record.id):
-        yield from tracer.take(update, flow["steps"])
+        yield from tracer.observe(update, flow["steps"])
     if record.ended_at is not None:
         yield tracer.end(record)
 

@@ -161,7 +161,7 @@ class Player(Driver):
         self._plan()
         self._hold_next(self.execution.queue[0])
         self.add(self.execution)
-        self.look(self.execution)
+        self.enqueue(self.execution)
 
     def play(self) -> None:
         """Play the case until the execution ends, or nothing more happens.

@@ -236,11 +236,11 @@ class _Tape:
         self._cancel: dict[str, Any] | None = None
         self._operator: list[dict[str, Any]] = []
         for number, event in enumerate(events):
-            self._take(number, event)
+            self._replay(number, event)
 
     # Reading
 
-    def _take(self, number: int, event: Any) -> None:
+    def _replay(self, number: int, event: Any) -> None:
         if event["type"] == "cut" and not self._is_same_crash(number, event):
             self._crashed = number
         self.times.append(self._time(number, event))

@@ -16,7 +16,7 @@ from flowengine.sdk.python.user_code import call as call_plugin
 from flowengine.sdk.steps.previews import Shown
 from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.tools.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.tool_environment.calls import Call, settle
+from flowengine.tool_environment.calls import Call, resolve
 from flowengine.tool_environment.context import Turns
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.observers import check_callback
@@ -131,7 +131,7 @@ class Deciding(Registering):
         except InputError as error:
             raise DecisionError("invalid_decision", error.message, field=error.field) from None
         if checked.decision != "defer":
-            settle(call.question, checked.model_copy(update={"by": by}))
+            resolve(call.question, checked.model_copy(update={"by": by}))
 
     def questions(self) -> list[ToolCall]:
         """Return the calls with an open question, with secrets masked, in order of registration."""
@@ -157,13 +157,13 @@ class Deciding(Registering):
     async def _requested(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse | None:
         """Return the first decision about a call. None: the call must stop."""
         question = call.question = lasting()
-        self._watchers.tell("approval", call, call=call.view())
+        self._watchers.send("approval", call, call=call.view())
         asking = asyncio.ensure_future(self._ask_authority(call, preview, question))
         try:
             await call.signal.async_wait(question)
             return self._told(call, question.result()) if question.done() else None
         finally:
-            settle(question, DEFERRED)
+            resolve(question, DEFERRED)
             call.question = None
             asking.cancel()
 
@@ -176,10 +176,10 @@ class Deciding(Registering):
         """
         authority, shown = self.authority, await preview
         if any(shown):
-            self._watchers.tell("preview", call, **shown._asdict())
+            self._watchers.send("preview", call, **shown._asdict())
         decision = await self._authority_says(call, shown, authority)
         if decision.decision != "defer":
-            settle(question, decision)
+            resolve(question, decision)
 
     async def _authority_says(
         self, call: Call, shown: Shown, authority: Any = None
@@ -196,13 +196,13 @@ class Deciding(Registering):
         except InputError as error:
             decision = _no(f"the authority's answer was refused: {error.message}")
         if decision.decision == "defer":
-            self._watchers.tell("deferred", call)
+            self._watchers.send("deferred", call)
         return decision.model_copy(update={"by": decision.by or type(authority).__name__})
 
     def _told(self, call: Call, decision: ApprovalResponse) -> ApprovalResponse:
         auto = self._auto if decision.by == AUTO else None
         shown = {name: getattr(decision, name) for name in ("decision", "by", "feedback", "args")}
-        self._watchers.tell("decided", call, **shown, auto_approve=auto)
+        self._watchers.send("decided", call, **shown, auto_approve=auto)
         return decision
 
 

@@ -121,7 +121,7 @@ class Call:
 
     def halt(self, why: Stop) -> bool:
         """Stop the call, on any thread. Return False if it has ended or was stopped already."""
-        return not self.response.done() and settle(self.stopped, why)
+        return not self.response.done() and resolve(self.stopped, why)
 
     def unmasked(self, shown: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments as shown to an approver, with the secrets of all unchanged parts."""
@@ -144,7 +144,7 @@ def _unmasked(shown: Any, masked: Any, original: Any) -> Any:
     return shown
 
 
-def settle(future: Future[Any], value: Any) -> bool:
+def resolve(future: Future[Any], value: Any) -> bool:
     """Set the result of a future, and return False if another thread has done so before."""
     try:
         future.set_result(value)

@@ -17,7 +17,7 @@ from flowengine.sdk.steps.previews import Shown
 from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall, ToolResult
 from flowengine.tool_environment.approval import DEFERRED, Deciding
-from flowengine.tool_environment.calls import Call, has_begun, is_asked, settle
+from flowengine.tool_environment.calls import Call, has_begun, is_asked, resolve
 from flowengine.tool_environment.observers import data_of
 from flowengine.tool_environment.results import (
     internal,
@@ -43,14 +43,14 @@ class Executing(Deciding):
         if call.args == call.published:
             return
         call.published = copy(call.args)
-        self._watchers.tell("parameters_updated", call, call=call.view())
+        self._watchers.send("parameters_updated", call, call=call.view())
         if overrides(call.instance, "load_ui"):
             shown = call_plugin(call.instance.load_ui, copy(call.args))
             data, why = await data_of(shown, VIEW_TIME)
             if why is not None:
                 self._watchers.warn("load_ui", f"load_ui of '{call.tool}': {why}", call)
             elif data is not None:
-                self._watchers.tell("view", call, view=data)
+                self._watchers.send("view", call, view=data)
 
     async def _run(self, call: Call) -> EnvironmentResponse:
         """Run a call, and return a response in every case."""
@@ -165,8 +165,8 @@ class Executing(Deciding):
     async def _end(self, call: Call, result: ToolResult) -> EnvironmentResponse:
         """End a call with its result, and dispose of its instance."""
         if not call.response.done():
-            self._watchers.tell("result", call, result=result, call=call.view())
-            settle(call.stopped, None)
+            self._watchers.send("result", call, result=result, call=call.view())
+            resolve(call.stopped, None)
             await self._dispose(call.tool, call.instance)
             call.is_loading, call.produced, call.instance = False, [], None
             call.response.set_result(response_of(result))

@@ -71,7 +71,7 @@ class Watchers:
         self.callbacks: dict[str, Any] = {}
         self._bound = bound
 
-    def tell(self, kind: str, about: Call | None, **fields: Any) -> None:
+    def send(self, kind: str, about: Call | None, **fields: Any) -> None:
         """Send a message to the listeners, on any thread."""
         if not self.listeners:
             return
@@ -90,7 +90,7 @@ class Watchers:
 
     def warn(self, code: str, message: str, about: Call | None = None) -> None:
         """Send a warning to the listeners."""
-        self.tell("warning", about, code=code, message=message)
+        self.send("warning", about, code=code, message=message)
 
     def copy(self, model: _Model) -> _Model:
         """Return a copy of a call or a result with secrets masked."""
@@ -110,7 +110,7 @@ class Watchers:
             Their results, in the order of the observers.
         """
 
-        async def tell(observer: Observer) -> ObserverResult:
+        async def call(observer: Observer) -> ObserverResult:
             called = call_plugin(observer.execute, self.copy(made), self.copy(result))
             answer, error = await data_of(called, self._bound)
             return ObserverResult(
@@ -119,7 +119,7 @@ class Watchers:
                 error=self.mask(error),
             )
 
-        results = await asyncio.gather(*map(tell, self.observers.data.values()))
+        results = await asyncio.gather(*map(call, self.observers.data.values()))
         return {each.observer_name: each for each in results}
 
 

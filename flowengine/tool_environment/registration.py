@@ -169,7 +169,7 @@ class Registering:
                     del self._calls[oldest.id]
         if there is not call:  # another thread has registered the same call
             return self._same(requested) or there
-        self._watchers.tell("call_registered", call, call=call.view())
+        self._watchers.send("call_registered", call, call=call.view())
         return call
 
     def _open_calls(self) -> list[Call]:

@@ -21,7 +21,7 @@ from flowengine.sdk.python.user_code import (
 from flowengine.sdk.python.user_code import call as call_plugin
 from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.tools.tool_calls import Ran, ToolResult
-from flowengine.tool_environment.calls import Call, settle
+from flowengine.tool_environment.calls import Call, resolve
 from flowengine.tool_environment.context import Aborted, ToolContext, Turns
 from flowengine.tool_environment.observers import Watchers
 from flowengine.tool_environment.results import content_of, error_text, result_of, stopped
@@ -77,7 +77,7 @@ class ToolRuns:
                 await call.signal.async_wait(work)
             except asyncio.CancelledError:  # the execution is cancelled, or the loop ends
                 call.halt("aborted")
-            has_ended = work.done() and settle(call.stopped, None)
+            has_ended = work.done() and resolve(call.stopped, None)
             outcome = work.result() if has_ended else await self._stop(call, work)
             if own:
                 await uncut(contained(self._release(own)))
@@ -110,7 +110,7 @@ class ToolRuns:
             raise asyncio.CancelledError
         call.began = True
         watchers, options = self._watchers, call.options
-        watchers.tell("execution", call, call=call.view())
+        watchers.send("execution", call, call=call.view())
         context = ToolContext(
             tool_call_id=call.id,
             execution_id=self._id,
@@ -118,7 +118,7 @@ class ToolRuns:
             parallel=options.supports_parallel_execution,
             state=self._states.setdefault(call.tool, {}),
             resources=resources,
-            report=lambda what: watchers.tell("progress", call, report=what),
+            report=lambda what: watchers.send("progress", call, report=what),
             _step=step,
             _produced=call.produced,
         )

@@ -103,15 +103,15 @@ class Wakeups:
             self._loop.add_reader(self._descriptor, self._reported)
 
     def _reported(self) -> None:
-        """Look soon. Reports that arrive until then add nothing."""
+        """Poll soon. Reports that arrive until then add nothing."""
         assert self._descriptor is not None
         self._loop.remove_reader(self._descriptor)
-        self._look_after(0)
+        self._poll_after(0)
 
-    def _look_after(self, tries: int) -> None:
-        self._pending = self._loop.call_later(_DELAYS[tries], self._look, tries + 1)
+    def _poll_after(self, tries: int) -> None:
+        self._pending = self._loop.call_later(_DELAYS[tries], self._poll, tries + 1)
 
-    def _look(self, tries: int) -> None:
+    def _poll(self, tries: int) -> None:
         self._pending = None
         assert self._descriptor is not None
         with suppress(BlockingIOError):
@@ -123,7 +123,7 @@ class Wakeups:
         if changed or tries == len(_DELAYS):
             self._listen()
         else:
-            self._look_after(tries)
+            self._poll_after(tries)
 
 
 LOOK = 1.0
@@ -218,7 +218,7 @@ class Worker:
             while not stopping.is_set():
                 self._wake.clear()
                 try:
-                    self.look()
+                    self.poll()
                     self.is_ready = True
                     await self._sleep()
                 except StoreError as error:
@@ -236,7 +236,7 @@ class Worker:
             if self._tasks:
                 await asyncio.wait(self._tasks)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look for due executions, if it is time to, and begin as many as may run."""
         now = monotonic()
         self._start_due(now)
@@ -249,7 +249,7 @@ class Worker:
             self._looked = monotonic()
             self._took = self._looked - now
         while (due := self.backlog.next(now)) is not None:
-            task = asyncio.create_task(self._take(due))
+            task = asyncio.create_task(self._run_due(due))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -274,7 +274,7 @@ class Worker:
                 left[key] = pause, now + pause
             self._tell_start(start)
 
-    async def _take(self, due: Due) -> None:
+    async def _run_due(self, due: Due) -> None:
         """Run one execution until it ends or has to wait."""
         try:
             result = await self._engine.take_async(due.execution, partial(self._note_taken, due))

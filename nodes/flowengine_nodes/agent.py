@@ -98,7 +98,6 @@ class Agent(StepKind):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return the agent."""
         return str(task.get("name", ""))
 
     @classmethod
@@ -127,12 +126,12 @@ class Agent(StepKind):
         )
 
     @classmethod
-    def tell(cls, output: Plain) -> str | None:
+    def summary(cls, output: Plain) -> str | None:
         """Return a summary of a turn's reply and calls, or of a call's result."""
         return summary(output)
 
     @classmethod
-    def tell_failure(cls, kind: str, output: Plain) -> str | None:
+    def failure_of(cls, kind: str, output: Plain) -> str | None:
         """Return the exit code of failed code or of a failed command, with its last line."""
         return failure(kind, output)
 
@@ -299,7 +298,6 @@ class AgentSkill(StepKind):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return its action."""
         return str(task.get("does", ""))
 
     async def execute(

@@ -349,7 +349,6 @@ def lines_of(text: str) -> list[str]:
 
 
 def without_end(line: str) -> str:
-    """Return a line without its line end."""
     return line.removesuffix("\n").removesuffix("\r")
 
 

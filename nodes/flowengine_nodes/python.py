@@ -157,7 +157,6 @@ class Python(StepKind):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return the function."""
         return str(task.get("function", ""))
 
     def source(self, task: Mapping[str, Plain]) -> str | None:

@@ -83,7 +83,6 @@ class AgentFunction(Python):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return the function."""
         function = task.get("function") or {}
         return str(function.get("name") or function.get("live", ""))
 
@@ -102,7 +101,6 @@ class AgentFunction(Python):
 
     @classmethod
     def has_preview(cls, task: Mapping[str, Plain]) -> bool:
-        """Return whether the function has a preview."""
         return "preview" in task["function"]
 
     def preview(

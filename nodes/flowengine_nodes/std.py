@@ -84,7 +84,6 @@ class Std(StepKind):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return the tool."""
         return str(task.get("tool", ""))
 
     @classmethod

@@ -138,7 +138,6 @@ class WebSearch(StepKind):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return the service."""
         return str(task.get("provider", ""))
 
     async def execute(

@@ -16,6 +16,7 @@ from flowengine.testing import scripted
 from tests.agents.crashes import gone_on
 from tests.agents.flows import BEGIN, NAME, Case, flow, told
 from tests.agents.models.wire import Answer, Wire, streamed
+from tests.replacing import Limits
 from tests.rows import each_row
 from tests.testing.faulty_store import FaultyStore, ProcessDied
 
@@ -107,9 +108,9 @@ def test_the_error_has_the_type_that_it_has_after_a_whole_answer(
 
 
 def test_a_check_that_does_not_return_refuses_what_arrives(
-    wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(user_code, "FUNCTION_SECONDS", 0.3)
+    limits(user_code, FUNCTION_SECONDS=0.3)
     one = case(tmp_path, agent("[{after: polite, beside: true, then: end}]"))
     waits = "import time\n    while not Path(__file__).with_name('go').exists(): time.sleep(0.01)"
     (tmp_path / "tools.py").write_text(TOOLS.replace("if ", f"{waits}\n    if "))

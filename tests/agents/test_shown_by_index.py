@@ -17,8 +17,10 @@ from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.engines.inspection import replayed
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
+from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
 from tests.agents.flows import Case, call, flow
+from tests.replacing import Limits
 
 AGENT = "first: {instructions: You add., tools: [add, boom], retry: {attempts: 2, delay: 1ms}}"
 SCRIPT: list[Any] = [
@@ -32,9 +34,9 @@ SCRIPT: list[Any] = [
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def often(limits: Limits) -> None:
     """Take frequent snapshots, so that most is in the index."""
-    monkeypatch.setattr(executions, "SMALLEST_TAIL", 500)
+    limits(executions, SMALLEST_TAIL=500)
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_an_index_that_cannot_be_is_damage(tmp_path: Path, what: Any) -> None:
     case = Case(tmp_path, flow(AGENT), SCRIPT)
     case.run()
     first = parts(case)[0]
-    damaged = first._replace(items=zlib.compress(pack(what)))
+    damaged = ListPart(first.name, first.first, zlib.compress(pack(what)))
     path = next((tmp_path / "store.db").glob("*.db"))
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def statuses(case: Case) -> dict[str, str]:
     [("reject", "rejected", "Rejected"), ("resume", "expired", "Expired")],
 )
 def test_a_call_that_was_not_made_did_not_succeed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, status: str, error: str
+    tmp_path: Path, time_is: Callable[[float], None], ends: str, status: str, error: str
 ) -> None:
     case = Case(tmp_path, flow(AGENT, head=ASKED), [{"calls": CALLS}, {"text": "so"}], by_turn=True)
     case.run()
@@ -38,7 +39,7 @@ def test_a_call_that_was_not_made_did_not_succeed(
         if ends == "reject":
             engine.approvals.reject(engine.approvals.list().items[0]["id"], comment="no")
         else:
-            monkeypatch.setattr("time.time_ns", lambda: 4_000_000_000_000_000_000)
+            time_is(4e9)
             engine.resume(case.id)
 
     assert before["ask"] == before["ask/first.calls[1]/add"] == "waiting"

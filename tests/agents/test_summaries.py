@@ -91,7 +91,7 @@ def test_one_line_about_an_output(output: Plain, line: str | None) -> None:
 )
 def test_failed_code_is_told_by_its_exit_code(kind: str, text: str, why: str | None) -> None:
     output: Plain = {"messages": [{"role": "tool", "content": text}]}
-    assert registry.told_failure("agent", kind, output) == why
+    assert registry.failure_of("agent", kind, output) == why
 
 
 def test_notes_of_approvers_are_not_the_result_of_a_call() -> None:

@@ -18,6 +18,7 @@ from flowengine.agents.models.port import Listener, Usage
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
 from flowengine.engines.executions import execution
 from tests.agents.flows import HEAD, NAME, TOOLS, flow
+from tests.replacing import Limits
 
 TURNS = 80
 EARLY, LATE = range(10, 13), range(TURNS - 4, TURNS - 1)
@@ -154,14 +155,14 @@ def untraced() -> Iterator[None]:
 )
 def test_a_late_turn_looks_at_no_old_message_and_takes_as_many_steps_as_an_early_one(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
     says: bool,
     more: str,
     head: str,
     tools: str,
 ) -> None:
     # Snapshots detect changed messages by identity, and this test replaces messages.
-    monkeypatch.setattr(execution, "SMALLEST_TAIL", 10**9)
+    limits(execution, SMALLEST_TAIL=10**9)
     (tmp_path / "tools.py").write_text(tools)
     path = tmp_path / "flow.yaml"
     said = ["instructions: Add.", "tools: [add]", "max_turns: 1000", *filter(None, [more])]

@@ -23,14 +23,7 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The parent of temporary folders, for this process and others."""
-    made = tmp_path / "temporary"
-    made.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(made))
-    monkeypatch.setenv("TMPDIR", str(made))
-    return made
+pytestmark = pytest.mark.usefixtures("temporary")
 
 
 def holder() -> tuple[subprocess.Popen[str], Path]:
@@ -42,7 +35,7 @@ def holder() -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_what_a_killed_process_had_is_removed_by_the_next(place: Path) -> None:
+def test_what_a_killed_process_had_is_removed_by_the_next(temporary: Path) -> None:
     process, folder = holder()
     (folder / "file").write_text("x")
     assert sweep_scratch() == []  # its process lives
@@ -51,7 +44,7 @@ def test_what_a_killed_process_had_is_removed_by_the_next(place: Path) -> None:
     process.communicate()
 
     assert sweep_scratch() == [folder]
-    assert not list(place.iterdir())
+    assert not list(temporary.iterdir())
 
 
 def test_a_process_that_is_stopped_keeps_its_folder() -> None:
@@ -65,16 +58,16 @@ def test_a_process_that_is_stopped_keeps_its_folder() -> None:
         process.communicate("")
 
 
-def test_what_only_has_such_a_name_is_left_alone(place: Path, tmp_path: Path) -> None:
-    (place / f"{PREFIX}file").write_text("x")
-    (place / f"{PREFIX}link").symlink_to(tmp_path)
-    (place / "flow-of-another-program").mkdir()
+def test_what_only_has_such_a_name_is_left_alone(temporary: Path, tmp_path: Path) -> None:
+    (temporary / f"{PREFIX}file").write_text("x")
+    (temporary / f"{PREFIX}link").symlink_to(tmp_path)
+    (temporary / "flow-of-another-program").mkdir()
 
     with scratch_folder() as folder:
         assert folder.is_dir()
 
     assert sweep_scratch() == []
-    assert len(list(place.iterdir())) == 3
+    assert len(list(temporary.iterdir())) == 3
 
 
 def test_nothing_that_was_done_in_a_folder_keeps_it(tmp_path: Path) -> None:

@@ -3,16 +3,20 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 
+from flowengine import Client
 from tests import command_line
 from tests.command_line import PROGRAM, Done
 from tests.forked_program import end_shared_forks
+from tests.server.api import LOCAL
 from tests.transcripts import Section, check_section, sections
 
 if TYPE_CHECKING:
@@ -162,18 +166,32 @@ def flowengine(
 
 @contextmanager
 def _user_in(folder: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> Iterator[CommandLine]:
-    if way != "store":  # files and threads of the server stay between two commands
-        monkeypatch.setattr(command_line, "nothing_left", nullcontext)
-    if way != "server":
+    if way == "store":
         yield CommandLine(folder)
+        return
+    if way != "server":
+        with command_line.kept_open:
+            yield CommandLine(folder)
         return
     from flowengine.cli import session
     from tests.cli.beside_server import BesideServer
 
-    with closing(BesideServer(folder)) as user:
+    with command_line.kept_open, closing(BesideServer(folder)) as user:
         monkeypatch.setattr(session, "connect", user.connect)
         yield user
     assert user.sent, "no command was sent to the server"
+
+
+@pytest.fixture
+def reach(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Lets commands reach a server through a transport in this process: `reach(transport)`."""
+
+    def reach(transport: httpx2.BaseTransport, token: str = LOCAL) -> None:
+        connected = partial(Client, token=token, transport=transport)
+        monkeypatch.setattr("flowengine.cli.session.connect", connected)
+
+    with command_line.kept_open:
+        yield reach
 
 
 also_served = pytest.mark.parametrize("flowengine", ["store", "server"], indirect=True)

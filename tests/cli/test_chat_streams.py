@@ -99,7 +99,7 @@ class Screen:
         self.text += "(again)\n"
 
     def take(self, address: str, part: str, **more: Any) -> None:
-        self.replies.take({"address": address, "part": part, **more})
+        self.replies.feed({"address": address, "part": part, **more})
 
 
 def test_replies_that_arrive_at_once_are_shown_one_after_the_other() -> None:

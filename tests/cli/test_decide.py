@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -50,16 +51,14 @@ def test_a_dry_run_promises_only_what_the_user_may_decide(
 
 
 def test_an_overdue_approval_is_shown_as_overdue(
-    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+    flowengine: CommandLine, time_is: Callable[[float], None]
 ) -> None:
     flowengine("run", flowengine.write("timed.yaml", TIMED), code=4)
     newest = flowengine.newest()
     [wait] = flowengine("--json", "approvals", "list").json()
     assert "overdue" not in flowengine("approvals", "list").out
 
-    late = time.time() + 8 * 86_400
-    monkeypatch.setattr(time, "time", lambda: late)
-    monkeypatch.setattr(time, "time_ns", lambda: int(late * 1e9))
+    time_is(time.time() + 8 * 86_400)
 
     assert " overdue" in flowengine("approvals", "list").out
     assert re.search(r"overdue +since ", flowengine("show", newest).out)

@@ -13,6 +13,7 @@ import types
 import typing
 import unicodedata
 from argparse import Namespace
+from functools import partial
 from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
@@ -277,8 +278,9 @@ def test_no_update_of_an_execution_controls_the_terminal(
 
 
 def updates(text: str) -> list[results.Update]:
-    seen = Observation(0, text, 0, "failed", None, 1, None, error(text), {text: text})
-    ended = seen._replace(status="succeeded", output={text: text}, error=None)
+    seen = partial(Observation, 0, text, 0)
+    failed_step = seen("failed", None, 1, None, error(text), {text: text})
+    ended = seen("succeeded", None, 1, {text: text}, None, {text: text})
     wait = made(results.WaitInfo, text) | {"kind": "signal"}
     warned = {"seq": 1, "at": TIME, "type": "warning", "about": text, "message": text}
     decided = entry(text) | {"type": "decided", "via": text}
@@ -287,8 +289,8 @@ def updates(text: str) -> list[results.Update]:
         results.Update(ID, "event", failed),
         results.Update(ID, "event", warned),
         results.Update(ID, "event", decided),
-        results.Update(ID, "step", None, seen._replace(status="running")),
-        results.Update(ID, "step", None, seen),
+        results.Update(ID, "step", None, seen("running", None, 1, None, error(text), {text: text})),
+        results.Update(ID, "step", None, failed_step),
         results.Update(ID, "step", None, ended),
         results.Update(ID, "wait", wait),
         results.Update(ID, "undelivered", SHAPES["undelivered"](text)[0]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_what_functions_print_does_not_stand_among_results(flowengine: CommandLi
 
 
 def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(
-    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+    flowengine: CommandLine, time_is: Callable[[float], None]
 ) -> None:
     text = "flowengine: 1\nid: nap\nsteps: [{id: nap, wait: 50ms}]\noutputs: {done: true}\n"
     flow = flowengine.write("nap.yaml", text)
@@ -84,9 +85,7 @@ def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(
 
     stayed = flowengine("run", flow)
     left = flowengine("run", long, "--linger", "0s", code=4)
-    later = time.time() + 3_700
-    monkeypatch.setattr(time, "time", lambda: later)
-    monkeypatch.setattr(time, "time_ns", lambda: int(later * 1e9))
+    time_is(time.time() + 3_700)
 
     assert stayed.out == "done: true\n"
     assert "  nap            waiting     until TIME\nwaiting for time\n" in steady(left.err)

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from flowengine.cli.parsing.command_table import (
 )
 from flowengine.errors import NotAllowed
 from flowengine.server_settings import DeployRules
-from tests import command_line
 from tests.cli.conftest import REFUND, CommandLine
 from tests.command_line import Done
+from tests.replacing import Limits
 from tests.server.api import Api
 from tests.server.transport import Documented
 
@@ -97,17 +96,10 @@ def _steady(text: str, store: tuple[str, ...] = ()) -> str:
 
 
 @pytest.fixture
-def served(
-    tmp_path: Path, flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Served]:
-    # The server is in this process, and its files stay open between two commands.
-    monkeypatch.setattr(command_line, "nothing_left", nullcontext)
+def served(tmp_path: Path, flowengine: CommandLine, reach: Callable[..., None]) -> Iterator[Served]:
     engine = Engine(tmp_path / "store", durability="none", user="user:ana")
     api = Api(tmp_path, (REFUND, FAILING, PAID), engine)
-    token = api.token("user:ana")
-    monkeypatch.setattr(
-        session, "connect", lambda url: Client(url, token, transport=Documented(api))
-    )
+    reach(Documented(api), api.token("user:ana"))
     yield Served(api, flowengine)
     api.close()
 
@@ -236,10 +228,8 @@ def test_open_executions_are_upgraded_and_an_earlier_version_is_deployed_again(
     assert "no flow 'refund@9' is deployed" in served("deploy", "refund@9", code=9).err
 
 
-def test_a_list_can_have_more_than_a_page_of_the_server(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "_LARGEST_PAGE", 2)
+def test_a_list_can_have_more_than_a_page_of_the_server(served: Served, limits: Limits) -> None:
+    limits(session, _LARGEST_PAGE=2)
     for _ in range(5):
         served.start("refund", "-i", "amount=80")
     for words in (["list"], ["approvals", "list"]):
@@ -351,13 +341,11 @@ def test_hints_name_commands_that_work_there(served: Served) -> None:
 
 
 def test_an_approver_without_content_decides_and_sees_the_question(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, reach: Callable[..., None]
 ) -> None:
     id = served.start("refund", "-i", "amount=90")
     failed = served.start("failing")
-    token = served.api.token("user:ana", "approver")
-    transport = Documented(served.api)
-    monkeypatch.setattr(session, "connect", lambda url: Client(url, token, transport=transport))
+    reach(Documented(served.api), served.api.token("user:ana", "approver"))
     [wait] = served("--json", "approvals", "list").json()
     for words in (["approvals", "list"], ["show", id], ["why", id]):
         assert "Refund 90 EUR?" in served(*words).out, words

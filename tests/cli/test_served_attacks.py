@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
-from flowengine import Client, Engine
-from flowengine.cli import session
+from flowengine import Engine
 from flowengine.client import client as client_module
 from flowengine.client.client import ClientExecutions
 from tests import command_line
 from tests.cli.conftest import REFUND, CommandLine
-from tests.server.api import LOCAL, Api
+from tests.replacing import Limits
+from tests.server.api import Api
 from tests.server.transport import Transport
 
 URL = "https://testserver"
@@ -87,16 +86,12 @@ def test_junk_in_an_answer_is_an_error_and_never_reaches_the_terminal(
     part: int,
     api: Api,
     flowengine: CommandLine,
-    monkeypatch: pytest.MonkeyPatch,
+    reach: Callable[..., None],
 ) -> None:
-    monkeypatch.setattr(command_line, "nothing_left", nullcontext)
     [wait] = api.engine.approvals.list(execution="it", status="all").items
     words = [{"ID": "it", "WAIT": wait["id"]}.get(word, word) for word in command]
     for seed in (part, part + 10):
-        liar = Liar(api, seed)
-        monkeypatch.setattr(
-            session, "connect", lambda url, one=liar: Client(url, LOCAL, transport=one)
-        )
+        reach(Liar(api, seed))
         for json_too in ([], ["--json"]) if seed < 5 else ([],):
             done = command_line.flowengine(
                 *json_too, *words, env={"FLOWENGINE_SERVER": URL, "COLUMNS": "80"}
@@ -107,18 +102,21 @@ def test_junk_in_an_answer_is_an_error_and_never_reaches_the_terminal(
 
 
 def test_a_message_of_the_server_controls_no_terminal(
-    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+    flowengine: CommandLine, reach: Callable[..., None]
 ) -> None:
     problem = {"code": "NotFound", "detail": HOSTILE, "hint": HOSTILE, "cli_hint": HOSTILE}
     answer = httpx2.MockTransport(lambda _: httpx2.Response(404, json=problem))
-    monkeypatch.setattr(session, "connect", lambda url: Client(url, "fe_x", transport=answer))
+    reach(answer)
     for words in (["show", "x"], ["--json", "show", "x"]):
         done = flowengine(*words, code=9, env={"FLOWENGINE_SERVER": URL})
         assert (done.out + done.err).replace("\n", "").isprintable(), done
 
 
 def test_a_server_that_goes_away_while_it_is_followed_is_named(
-    flowengine: CommandLine, api: Api, monkeypatch: pytest.MonkeyPatch
+    flowengine: CommandLine,
+    api: Api,
+    reach: Callable[..., None],
+    limits: Limits,
 ) -> None:
     class Leaving(Transport):
         asked = 0
@@ -129,10 +127,8 @@ def test_a_server_that_goes_away_while_it_is_followed_is_named(
                 raise httpx2.ReadError("connection reset")
             return super().handle_request(request)
 
-    monkeypatch.setattr(command_line, "nothing_left", nullcontext)
-    monkeypatch.setattr(client_module, "_PAUSES", ())
-    monkeypatch.setattr(client_module, "_FOLLOW_SECONDS", 0)
-    monkeypatch.setattr(session, "connect", lambda url: Client(url, LOCAL, transport=Leaving(api)))
+    limits(client_module, _PAUSES=(), _FOLLOW_SECONDS=0)
+    reach(Leaving(api))
     done = flowengine("events", "it", "--follow", code=10, env={"FLOWENGINE_SERVER": URL})
     assert "started" in done.out
     assert done.err == (
@@ -143,13 +139,11 @@ def test_a_server_that_goes_away_while_it_is_followed_is_named(
 def test_what_could_not_be_understood_is_in_the_log(
     flowengine: CommandLine,
     api: Api,
+    reach: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(command_line, "nothing_left", nullcontext)
-    monkeypatch.setattr(
-        session, "connect", lambda url: Client(url, LOCAL, transport=Transport(api))
-    )
+    reach(Transport(api))
     monkeypatch.setattr(ClientExecutions, "why", lambda *_: [{}])
     with caplog.at_level("DEBUG", "flowengine.client"):
         said = flowengine("why", "it", code=10, env={"FLOWENGINE_SERVER": URL}).err

@@ -11,6 +11,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.inspection import diff
 from tests.engines import world
+from tests.replacing import Limits
 
 REVIEW = """
 inputs:
@@ -86,7 +87,7 @@ def approved(engine: Engine, result: Any) -> str:
 
 
 def test_of_many_steps_that_differ_the_first_are_listed_and_the_others_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: Limits
 ) -> None:
     flow = world.make(
         tmp_path,
@@ -98,7 +99,7 @@ steps:
     output: "${{ item < inputs.same ? -1 : item + inputs.same }}"
 """,
     )
-    monkeypatch.setattr(diff, "MOST_STEPS", 3)
+    limits(diff, MOST_STEPS=3)
     with Engine(tmp_path / "store") as engine:
         left, right = (
             engine.run(flow, {"same": same}, id=f"same-{same}").execution for same in (1, 2)

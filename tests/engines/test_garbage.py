@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
+import sys
 import weakref
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -82,10 +83,10 @@ def test_what_others_have_turned_off_stays_off() -> None:
 
 def test_a_forked_child_searches_again() -> None:
     with CollectedLater():
-        child = os.fork()
-        if not child:
-            os._exit(0 if gc.isenabled() else 1)
-        assert os.waitpid(child, 0)[1] == 0
+        child = get_context("fork").Process(target=lambda: sys.exit(not gc.isenabled()))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
         assert not gc.isenabled()
     assert gc.isenabled()
 

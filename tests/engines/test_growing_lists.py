@@ -23,6 +23,7 @@ from flowengine.journal.encoding import TextPosition, pack, pack_placed, unpack_
 from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
 from tests.engines import world
+from tests.replacing import Limits
 from tests.sliced_examples import sliced
 
 MODULE = '''
@@ -65,10 +66,10 @@ flows:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[Engine]:
     """An engine that takes frequent snapshots, so that lists are stored in many parts."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(executions, "SMALLEST_TAIL", 4000)
+    limits(executions, SMALLEST_TAIL=4000)
     Path("say.py").write_text(MODULE)
     Path("f.yaml").write_text(FLOW)
     with Engine("store") as engine:
@@ -172,9 +173,9 @@ def test_damage_is_named(engine: Engine, what: str) -> None:
     if isinstance(wrong, list):
         texts = [str(number) * 200 for number, _ in enumerate(wrong)]
         places = dict(zip(texts, wrong, strict=True))
-        part = last._replace(items=pack_placed(texts, lambda: places))
+        part = ListPart("log", last.first, pack_placed(texts, lambda: places))
     else:
-        part = last._replace(items=pack(wrong))
+        part = ListPart("log", last.first, pack(wrong))
     with closing(sqlite3.connect("store/flowengine.db")) as database, database:
         database.execute(
             "UPDATE lists SET items = ?, sum = ? WHERE name = 'log' AND first = ?",
@@ -222,9 +223,6 @@ def test_no_other_extension_is_read() -> None:
 
 
 def test_a_part_names_its_list() -> None:
-    part = ListPart("log", 0, b"x")
+    parts = ListPart("log", 0, b"x"), ListPart("b", 0, b"x"), ListPart("log", 1, b"x")
 
-    assert (
-        len({list_sum(part), list_sum(part._replace(name="b")), list_sum(part._replace(first=1))})
-        == 3
-    )
+    assert len({list_sum(part) for part in parts}) == 3

@@ -178,7 +178,7 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
                     assert info == {**whole, "steps": []}
                     for address in ("", "rounds", "each", "each[1]", "each[2]", "none"):
                         found, level = folds.level(address), expected.level(address)
-                        assert found._replace(rows=[]) == level._replace(rows=[])
+                        assert (found.address, *found[2:]) == (level.address, *level[2:])
                         assert shapes(found.rows) == shapes(level.rows)
                     assert folds.statuses() == expected.statuses()
                     assert addresses(folds.failures()[0]) == addresses(expected.failures()[0])
@@ -252,9 +252,11 @@ def shapes(rows: list[FoldRow]) -> list[Any]:
     """Return rows without the values of their steps, which a page of them does not have."""
     keys = ("address", "step", "kind", "status", "attempts", "started_at", "ended_at")
     return [
-        row._replace(
-            step=None if row.step is None else {key: row.step.get(key) for key in keys},
-            rows=shapes(row.rows),
+        (
+            *row[:2],
+            row.step and {key: row.step.get(key) for key in keys},
+            *row[3:-1],
+            shapes(row.rows),
         )
         for row in rows
     ]

@@ -167,13 +167,13 @@ def test_a_file_of_lines_keeps_those_of_running_attempts(folder: Path) -> None:
     """Lines of ended attempts are removed from it when it is large."""
     file, running = LinesAtWork("store", "it"), LogLines()
     Engine("store").close()
-    file.take((1, 1), running, running.take(logging.INFO, "at work"))
+    file.append((1, 1), running, running.append(logging.INFO, "at work"))
     for number in range(2, 600):
         ended = LogLines()
         for _ in range(3):
-            file.take((number, 1), ended, ended.take(logging.INFO, "x" * LONGEST))
+            file.append((number, 1), ended, ended.append(logging.INFO, "x" * LONGEST))
         del ended
-    running.take(logging.INFO, "still")
+    running.append(logging.INFO, "still")
     [path] = files_of_lines(folder)
     assert path.stat().st_size < 2 * LARGEST
     left = LinesAtWork("store", "it").read()

@@ -10,6 +10,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.sdk.python import user_code
+from tests.replacing import Limits
 
 TOOLS = """
 from pathlib import Path
@@ -60,9 +61,9 @@ def asked(preview: str) -> dict[str, Any]:
 
 
 # Shows T50
-def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_hangs_delays_no_decision(limits: Limits) -> None:
     """An approval arrives while the preview hangs: the call runs before the preview times out."""
-    monkeypatch.setattr(user_code, "SECONDS", 3600.0)
+    limits(user_code, SECONDS=3600.0)
     begun = threading.Event()
     with Engine("store") as engine:
         engine.subscribe(lambda update: begun.set() if update.kind == "wait" else None)
@@ -84,8 +85,8 @@ def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # Shows T50
-def test_one_that_hangs_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_code, "SECONDS", 0.1)
+def test_one_that_hangs_is_left_out_with_a_note(limits: Limits) -> None:
+    limits(user_code, SECONDS=0.1)
     assert asked("hangs")["note"] == "no preview: it took longer than 0.1 s"
 
 

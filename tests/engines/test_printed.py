@@ -24,8 +24,8 @@ def test_lines_are_handed_on_when_they_are_whole() -> None:
     printed = Printed(masked, partial(_told, told))
 
     for piece in ("one\ntwo\nth", "ree", "\n"):
-        printed.take("stdout", piece)
-    printed.take("stderr", "end")
+        printed.feed("stdout", piece)
+    printed.feed("stderr", "end")
     printed.close()
 
     assert told == [("stdout", "one\ntwo"), ("stdout", "three"), ("stderr", "end")]
@@ -35,10 +35,10 @@ def test_a_secret_in_pieces_is_masked_wherever_it_is_cut() -> None:
     for at in range(len(SECRET)):
         told: list[tuple[str, str]] = []
         printed = Printed(masked, partial(_told, told))
-        printed.take("stderr", "x" * (LONGEST + 1 - at) + SECRET[:at])
-        printed.take("stderr", SECRET[at:])
-        printed.take("stdout", "x" * (2 * KEPT - at) + SECRET[:at])
-        printed.take("stdout", SECRET[at:] + "y" * (KEPT - at) + "\n")
+        printed.feed("stderr", "x" * (LONGEST + 1 - at) + SECRET[:at])
+        printed.feed("stderr", SECRET[at:])
+        printed.feed("stdout", "x" * (2 * KEPT - at) + SECRET[:at])
+        printed.feed("stdout", SECRET[at:] + "y" * (KEPT - at) + "\n")
         printed.close()
 
         for text in (*(text for _, text in told), str(printed.evidence())):
@@ -51,7 +51,7 @@ def test_memory_is_bounded() -> None:
     printed = Printed(masked, lambda stream, text: None)
 
     for _ in range(1000):
-        printed.take("stdout", "z" * 10_000)
+        printed.feed("stdout", "z" * 10_000)
 
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -14,6 +14,7 @@ from flowengine import Engine
 from flowengine.engines import rule_files
 from flowengine.engines.results import ExecutionResult
 from flowengine.journal.encoding import pack, unpack
+from tests.replacing import Limits
 
 FUNCTIONS = """
 import flowengine
@@ -104,9 +105,9 @@ def test_another_process_approves_and_goes_on() -> None:
 
 
 def test_a_file_that_a_step_writes_counts_for_the_step_behind_it(
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
-    monkeypatch.setattr(rule_files, "ABSENT_SECONDS", 3600.0)
+    limits(rule_files, ABSENT_SECONDS=3600.0)
     rules = Path("config/flowengine/rules.yaml")
     rules.parent.mkdir(parents=True)
     Path("acts.py").write_text(

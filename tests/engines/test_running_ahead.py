@@ -19,6 +19,7 @@ from flowengine.journal.lease_holders import steady_now, this_process
 from flowengine.journal.records import Append
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.engines import child
+from tests.replacing import Limits
 
 MODULE = """\
 import os
@@ -117,10 +118,10 @@ def test_what_acts_runs_alone(folder: Path) -> None:
     ("in_memory", "stored"), [(True, [1, 1, 1, 4, 5]), (False, [1, 2, 3, 4, 5])]
 )
 def test_only_in_memory_idempotent_steps_run_ahead(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool, stored: list[int]
+    folder: Path, limits: Limits, in_memory: bool, stored: list[int]
 ) -> None:
     """On disk, a crash could repeat an earlier call after a later one."""
-    monkeypatch.setattr(driver, "QUICK_SECONDS", 60)
+    limits(driver, QUICK_SECONDS=60)
     before: list[int] = []
     with Engine(None if in_memory else folder / "store.db") as engine:
         hook(lambda _value: before.append(len(list(engine.executions.events("it")))))
@@ -128,10 +129,8 @@ def test_only_in_memory_idempotent_steps_run_ahead(
     assert before == stored
 
 
-def test_an_interrupt_in_memory_repeats_only_what_may_repeat(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "QUICK_SECONDS", 60)
+def test_an_interrupt_in_memory_repeats_only_what_may_repeat(folder: Path, limits: Limits) -> None:
+    limits(driver, QUICK_SECONDS=60)
     flow = chain(folder, "act", "put", "put", "act", "put")
     ran: list[int] = []
 
@@ -225,11 +224,9 @@ class Full(SqliteStore):
         return super().commit(appends)
 
 
-def test_a_refused_commit_loses_only_pure_steps(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_commit_loses_only_pure_steps(folder: Path, limits: Limits) -> None:
     """Steps that ran ahead run again. Earlier effects are not repeated, later steps never ran."""
-    monkeypatch.setattr(driver, "QUICK_SECONDS", 60)  # a busy machine would commit each by itself
+    limits(driver, QUICK_SECONDS=60)  # a busy machine would commit each by itself
     flow = chain(folder, "act", "count", "count", "count", "act", "count")
     ran: list[int] = []
     hook(ran.append)
@@ -250,9 +247,9 @@ def test_a_refused_commit_loses_only_pure_steps(
 
 
 def test_who_loses_the_lease_while_steps_run_ahead_writes_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(driver, "QUICK_SECONDS", 60)
+    limits(driver, QUICK_SECONDS=60)
     flow = chain(folder, "act", "count", "count", "act")
     other = SqliteStore(folder / "store.db", "process", is_dead=lambda owner: True)
     owner = this_process()

@@ -20,6 +20,7 @@ from flowengine.engines.interventions import retrying
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel import advance
 from flowengine.page.timeline import timeline
+from tests.replacing import Limits
 
 WORKS = """
 from pathlib import Path
@@ -67,9 +68,9 @@ outputs: {n: "${{ state.n }}"}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(execution, "SMALLEST_TAIL", 1_500)
+    limits(execution, SMALLEST_TAIL=1_500)
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "long.yaml").write_text(LONG)
     return tmp_path
@@ -113,8 +114,11 @@ def shown(rows: Any) -> Any:
     """Return rows with what lists and timelines show of their steps."""
     keys = ("address", "step", "kind", "status", "attempts", "started_at", "ended_at", "error")
     return [
-        row._replace(
-            step=row.step and {key: row.step.get(key) for key in keys}, rows=shown(row.rows)
+        (
+            *row[:2],
+            row.step and {key: row.step.get(key) for key in keys},
+            *row[3:-1],
+            shown(row.rows),
         )
         for row in rows
     ]
@@ -189,7 +193,7 @@ def test_a_past_moment_is_replayed_from_a_snapshot_near_by(
         id = result.execution
         length = len(list(driver.executions.events(id)))
     with server() as engine, monkeypatch.context() as patch:
-        patch.delattr(ActivationLog, "take")  # the steps of all events are in the index
+        patch.delattr(ActivationLog, "record")  # the steps of all events are in the index
         applied()
         overview(engine, id, length // 2)
         assert applied() < length / 2

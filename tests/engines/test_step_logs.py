@@ -93,7 +93,7 @@ class Hostile:
 
 
 def step_log(lines: LogLines) -> StepLog:
-    return StepLog("e1", "step", lambda value: value, keep=lines.take)
+    return StepLog("e1", "step", lambda value: value, keep=lines.append)
 
 
 def test_hostile_lines_are_data() -> None:
@@ -156,7 +156,9 @@ def test_lines_are_bounded_in_number_and_size() -> None:
 
 def test_a_secret_at_the_cut_is_masked_before_it() -> None:
     lines = LogLines()
-    log = StepLog("e1", "step", lambda value: str(value).replace("hunter2", "***"), keep=lines.take)
+    log = StepLog(
+        "e1", "step", lambda value: str(value).replace("hunter2", "***"), keep=lines.append
+    )
     for at in range(8):
         log.info("x" * (LONGEST - at) + "hunter2")
     assert "hunt" not in str(lines.log())

@@ -53,6 +53,7 @@ from tests.engines.temporal_server import RunningWorker, StoreNamed, command_lin
 from tests.engines.world import host_of, until
 from tests.flow.examples import FILES, compiled
 from tests.in_temporal import LEFT_OUT, OF_KINDS, REASONS
+from tests.replacing import Limits
 from tests.testing.random_flows import Author
 
 pytestmark = pytest.mark.endurance
@@ -393,9 +394,9 @@ async def beats_with_details(store: str, id: str) -> int:
 
 
 def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
-    server: StoreNamed, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
-    monkeypatch.setattr(driving, "WORKER_SECONDS", 0)
+    limits(driving, WORKER_SECONDS=0)
     with Engine(server("idle")) as engine:
         assert (engine.executions.list().items, engine.approvals.list().items) == (
             [],

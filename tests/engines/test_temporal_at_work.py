@@ -18,6 +18,7 @@ from flowengine.engines.temporal import at_work
 from flowengine.engines.temporal.at_work import AttemptAtWork, AtWork
 from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import AT_WORK, QUEUE, left_at_work
+from tests.replacing import Limits
 
 HEARTBEAT = 0.15
 BEAT = HEARTBEAT / 3
@@ -118,11 +119,11 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Clock:
     """The clock of the worker, by which attempts are long after one heartbeat of three."""
     clock = Clock()
     monkeypatch.setattr(at_work, "_now", clock.read)
-    monkeypatch.setattr(at_work, "LONG", -1)
+    limits(at_work, LONG=-1)
     return clock
 
 
@@ -153,7 +154,7 @@ def test_an_attempt_outlives_its_activities_and_gives_its_event_to_each() -> Non
     run(test())
 
 
-def test_an_attempt_without_watches_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_without_watches_is_cut_off(limits: Limits) -> None:
     async def test() -> None:
         worker = Worker()
         key = await worker.left()
@@ -171,7 +172,7 @@ def test_an_attempt_without_watches_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
             await asyncio.sleep(0.01)
         assert not worker.at_work._attempts
 
-    monkeypatch.setattr(at_work, "UNWATCHED", 0.5)
+    limits(at_work, UNWATCHED=0.5)
     run(test())
 
 
@@ -193,9 +194,7 @@ def test_an_attempt_that_may_count_as_interrupted_does_not_go_on(clock: Clock) -
     run(test())
 
 
-def test_a_held_up_process_leaves_no_attempt_at_work(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_up_process_leaves_no_attempt_at_work(clock: Clock, limits: Limits) -> None:
     async def test() -> None:
         worker = Worker()
         activity = worker.begun()
@@ -207,7 +206,7 @@ def test_a_held_up_process_leaves_no_attempt_at_work(
         assert await activity.result == CUT
         assert not worker.at_work._left
 
-    monkeypatch.setattr(at_work, "LONG", 1)
+    limits(at_work, LONG=1)
     run(test())
 
 
@@ -245,7 +244,7 @@ def test_a_worker_that_shuts_down_leaves_no_attempt_at_work() -> None:
         worker = Worker()
         watched, unwatched = await worker.left(), await worker.left()
         watch, begun = worker.watched(watched), worker.begun()
-        stopping = asyncio.create_task(worker.at_work.settle())
+        stopping = asyncio.create_task(worker.at_work.drain())
         await begun.received(2)
         stopping.cancel()
         assert not begun.result.done()  # nothing could watch it
@@ -265,7 +264,7 @@ def test_a_worker_that_shuts_down_waits_for_watches() -> None:
     async def test() -> None:
         worker = Worker()
         key, other = await worker.left(), await worker.left()
-        waiting = asyncio.create_task(worker.at_work.settle())
+        waiting = asyncio.create_task(worker.at_work.drain())
         watch = worker.watched(key)
         await watch.received(1)
         assert not waiting.done()  # the other one is not watched yet
@@ -291,7 +290,7 @@ def test_a_worker_that_shuts_down_returns_what_has_ended_unwatched() -> None:
         worker = Worker()
         key, stopped = await worker.left(), await worker.left()
         assert await worker.watched(stopped, stop=True).result == CUT
-        watched = asyncio.create_task(worker.at_work.settle())
+        watched = asyncio.create_task(worker.at_work.drain())
         over = asyncio.create_task(worker.at_work.all_over())
         worker.may_end.set()
         await asyncio.wait([attempt.task for attempt in worker.at_work._left.values()])
@@ -311,7 +310,7 @@ def test_a_worker_that_shuts_down_returns_what_has_ended_unwatched() -> None:
 
 
 def test_a_worker_that_shuts_down_does_not_wait_for_watches_that_never_come(
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
     async def test() -> None:
         worker = Worker()
@@ -319,11 +318,11 @@ def test_a_worker_that_shuts_down_does_not_wait_for_watches_that_never_come(
         await worker.at_work.all_over()  # it is cut off
         await worker.left()
         worker.may_end.set()
-        await worker.at_work.settle()  # it is forgotten
+        await worker.at_work.drain()  # it is forgotten
         assert worker.happened == ["cleaned up"]
         await worker.at_work.close()
 
-    monkeypatch.setattr(at_work, "UNWATCHED", 0.5)
+    limits(at_work, UNWATCHED=0.5)
     run(test())
 
 
@@ -340,7 +339,7 @@ def test_the_attempts_of_an_earlier_process_have_ended_after_a_heartbeat() -> No
 
 
 def test_long_attempts_do_not_take_a_worker_beyond_twice_its_capacity(
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
     async def test() -> None:
         worker = Worker()
@@ -354,5 +353,5 @@ def test_long_attempts_do_not_take_a_worker_beyond_twice_its_capacity(
         assert (await more.result)["type"] != AT_WORK
         await worker.at_work.close()
 
-    monkeypatch.setattr(at_work, "PLACES", 2)
+    limits(at_work, PLACES=2)
     run(test())

@@ -23,6 +23,7 @@ from flowengine.engines.temporal.placing import Placing
 from flowengine.errors import StoreError
 from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.world import until
+from tests.replacing import Limits
 from tests.temporal_stores import running_worker, unguarded
 
 pytestmark = pytest.mark.endurance
@@ -70,10 +71,10 @@ def address(server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def engine(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(address: str, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[Engine]:
     """An engine over a store with a worker in this process."""
     monkeypatch.setattr(worker, "guarded", unguarded)
-    monkeypatch.setattr(workflow, "_AGAIN", 0.1)
+    limits(workflow, _AGAIN=0.1)
     with running_worker(address), Engine(address) as engine:
         yield engine
 
@@ -170,7 +171,7 @@ def undecoded_at_first(error: Exception) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("error", [StoreError("the store is away"), TypeError("wrong")])
 def test_what_is_to_begin_again_can_be_cancelled(
-    error: Exception, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    error: Exception, engine: Engine, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     failed = threading.Event()
 
@@ -179,7 +180,7 @@ def test_what_is_to_begin_again_can_be_cancelled(
         raise error
 
     monkeypatch.setattr(Attempts, "_flow", never)
-    monkeypatch.setattr(workflow, "_AGAIN", 600.0)
+    limits(workflow, _AGAIN=600.0)
     engine.start(write(USE), LARGE, id=type(error).__name__)
     assert failed.wait(60)
 

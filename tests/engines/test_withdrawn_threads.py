@@ -13,6 +13,7 @@ from flowengine.engines.results import Update
 from flowengine.engines.running import work
 from flowengine.sdk.python.user_code import on_thread
 from tests.engines import world
+from tests.replacing import Limits
 
 MODULE = '''
 import asyncio
@@ -54,9 +55,9 @@ steps:
 
 
 def test_what_a_withdrawn_function_returned_is_undone_and_nobody_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(work, "LATE_SECONDS", 3600.0)  # no time limit, even on a busy machine
+    limits(work, LATE_SECONDS=3600.0)  # no time limit, even on a busy machine
     flow = world.make(tmp_path, SAGA)
     (tmp_path / "saga.py").write_text(MODULE)
     with Engine(None, user="user:me") as engine:
@@ -104,9 +105,9 @@ ENDS = {
 
 @pytest.mark.parametrize("way", ENDS)
 def test_what_a_function_does_soon_after_it_was_withdrawn_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    tmp_path: Path, limits: Limits, way: str
 ) -> None:
-    monkeypatch.setattr(work, "LATE_SECONDS", 3600.0)
+    limits(work, LATE_SECONDS=3600.0)
     flow = world.make(tmp_path, SAGA)
     ends, undone = ENDS[way]
     (tmp_path / "saga.py").write_text(LATE.replace("END", ends))
@@ -135,10 +136,8 @@ def hanging(folder: Path) -> Path:
     return flow
 
 
-def test_a_function_that_does_not_end_is_asked_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(work, "LATE_SECONDS", 0.05)
+def test_a_function_that_does_not_end_is_asked_about(tmp_path: Path, limits: Limits) -> None:
+    limits(work, LATE_SECONDS=0.05)
     with Engine(None, user="user:me") as engine:
         told: list[Update] = []
         engine.subscribe(told.append)
@@ -153,9 +152,9 @@ def test_a_function_that_does_not_end_is_asked_about(
 
 
 def test_who_stops_driving_does_not_wait_for_a_withdrawn_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(work, "LATE_SECONDS", 3600.0)
+    limits(work, LATE_SECONDS=3600.0)
     flow = hanging(tmp_path)
 
     async def stopped() -> str:

@@ -49,6 +49,9 @@ def request_for(
     limits: Mapping[str, Any] | None = None,
     mounts: Mapping[str, Path] | None = None,
     seconds: float = 60,
+    scope: Any = "execution",
+    owner_id: str = "e1",
+    **more: Any,
 ) -> Request:
     places = [sandbox] if sandbox else []
     made = with_sandboxes(provider.config_model(), places)(**(config or {}))
@@ -57,8 +60,8 @@ def request_for(
     spec = Spec(
         id="spec",
         kind=provider.kind,
-        scope="execution",
-        owner_id="e1",
+        scope=scope,
+        owner_id=owner_id,
         resource_key="box",
         provider=provider.kind if sandbox is None else sandbox.name,
         config=made,
@@ -82,10 +85,9 @@ def request_for(
         mounts=mounts or {},
         owner=ProcessIdentity(os.getpid(), 0, "boot", "host"),
         manager="manager",
-        mark=f"mark:{id}",
         trace=Trace(),
-        deadline=background().loop.time() + seconds,
         log=LOG,
+        **{"mark": f"mark:{id}", "deadline": background().loop.time() + seconds, **more},
     )
 
 

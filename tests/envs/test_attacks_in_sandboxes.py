@@ -15,6 +15,7 @@ from flowengine_envs.kinds.python import PythonSandbox
 from flowengine_envs.link import channel
 from tests.envs.opening import opened
 from tests.execution_environment.toy import until
+from tests.replacing import Limits
 
 CALLS = """
 import ctypes, errno, json, platform
@@ -68,10 +69,9 @@ def test_nothing_tells_of_keys_of_the_machine(python: PythonSandbox) -> None:
 
 
 def test_a_supervisor_that_was_stopped_is_lost_and_nothing_hangs(
-    sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: type[Sandbox], tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(channel, "QUIET", 0.5)
-    monkeypatch.setattr(channel, "_ENDING", 0.5)
+    limits(channel, QUIET=0.5, _ENDING=0.5)
     with opened(BashProvider(), sandbox, tmp_path) as bash:
         try:
             result = bash.run("kill -STOP $(ps -o ppid= -p $PPID); sleep 30", timeout=2)

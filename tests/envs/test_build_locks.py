@@ -3,70 +3,68 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flowengine_envs.sandboxes.docker.image import BuildLock
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of temporary files."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def test_one_has_it_at_a_time_and_nothing_is_left_of_it(folder: Path) -> None:
-    first, second = BuildLock("built:1"), BuildLock("built:1")
-
-    assert first.take()
-    assert not second.take()
-    assert BuildLock("built:2").take()
-    first.release()
-    assert second.take()
-    assert not first.take()
-    second.release()
-
-    assert [one.name.split("-")[1] for one in folder.iterdir()] == ["2"]
-
-
-def test_one_that_opened_the_file_before_it_was_removed_does_not_have_the_lock(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lock would be on a deleted file that no other process opens."""
-    first, second, third = (BuildLock("built:1") for _ in range(3))
-    assert first.take()
-    lock = fcntl.flock
+def at_next_lock(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act between the opening of a file and its lock, once."""
+    lock, once = fcntl.flock, iter([act])
 
     def slow(file: int, how: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", lock)
-        first.release()
-        assert third.take()
+        for each in once:
+            each()
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", slow)
 
-    assert not second.take()
-    third.release()
-    assert second.take()
+
+def test_one_has_it_at_a_time_and_nothing_is_left_of_it(temporary: Path) -> None:
+    first, second = BuildLock("built:1"), BuildLock("built:1")
+
+    assert first.acquire()
+    assert not second.acquire()
+    assert BuildLock("built:2").acquire()
+    first.release()
+    assert second.acquire()
+    assert not first.acquire()
     second.release()
-    assert list(folder.iterdir()) == []
+
+    assert [one.name.split("-")[1] for one in temporary.iterdir()] == ["2"]
+
+
+def test_one_that_opened_the_file_before_it_was_removed_does_not_have_the_lock(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock would be on a deleted file that no other process opens."""
+    first, second, third = (BuildLock("built:1") for _ in range(3))
+    assert first.acquire()
+
+    def pass_on() -> None:
+        first.release()
+        assert third.acquire()
+
+    at_next_lock(monkeypatch, pass_on)
+
+    assert not second.acquire()
+    third.release()
+    assert second.acquire()
+    second.release()
+    assert list(temporary.iterdir()) == []
 
 
 def test_one_that_opened_the_file_before_it_was_removed_looks_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = BuildLock("built:1"), BuildLock("built:1")
-    assert first.take()
-    lock = fcntl.flock
+    assert first.acquire()
+    at_next_lock(monkeypatch, first.release)
 
-    def slow(file: int, how: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", lock)
-        first.release()
-        lock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", slow)
-
-    assert not second.take()
-    assert second.take()
+    assert not second.acquire()
+    assert second.acquire()

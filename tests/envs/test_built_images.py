@@ -35,6 +35,7 @@ from flowengine_envs.sandboxes.docker.sandbox import Docker
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough
 from tests.envs.opening import open_resource, opened, request_for
+from tests.replacing import Limits
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -311,7 +312,7 @@ def test_only_what_is_in_the_folder_is_sent(context: Path, tmp_path: Path) -> No
 
 
 def test_what_cannot_be_is_refused_before_anything_is_built(
-    context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: Path, tmp_path: Path, limits: Limits
 ) -> None:
     with pytest.raises(EnvironmentUnavailable, match="there is no directory"):
         build(tmp_path / "nowhere")
@@ -321,7 +322,7 @@ def test_what_cannot_be_is_refused_before_anything_is_built(
         build(Path("/"))
     with pytest.raises(ImageUnavailable, match="pull_policy is never"):
         build(context, pull_policy="never")
-    monkeypatch.setattr(building, "LARGEST", 10)
+    limits(building, LARGEST=10)
     os.mkfifo(context / ".dockerignore")  # a program in a sandbox may have made it
     with pytest.raises(EnvironmentUnavailable, match=r"\.dockerignore"):
         build(context)

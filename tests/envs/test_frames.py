@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flowengine_envs.link import frames, plain
 from flowengine_envs.link.frames import LinkMessage, Opener, Sealer, Unauthentic, Unusable
+from tests.replacing import Limits
 from tests.rows import each_row
 from tests.sliced_examples import sliced
 
@@ -132,10 +133,10 @@ def test_a_frame_that_is_too_long_is_passed_over_and_told_by_its_number() -> Non
     ("header", "id"), [({"id": 7, "files": ["x" * 99]}, 7), ({"files": ["x"], "id": 7}, None)]
 )
 def test_a_header_that_is_too_long_is_told_by_its_id(
-    monkeypatch: pytest.MonkeyPatch, header: dict[str, object], id: int | None
+    limits: Limits, header: dict[str, object], id: int | None
 ) -> None:
     sealer, opener = pair()
-    monkeypatch.setattr(frames, "LARGEST", 20)
+    limits(frames, LARGEST=20)
 
     assert list(opener.feed(sealer.seal(header))) == [Unusable(id, "a frame of over 20 bytes")]
 

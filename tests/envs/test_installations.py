@@ -198,11 +198,12 @@ def test_the_folders_of_the_engine_are_shown_to_no_interpreter(tmp_path: Path) -
     state = tmp_path / "state"
     program = made(state, "", "python")
     config = {"interpreter": str(program)}
+    here: dict[str, Any] = {"config": config, "guarded": [state / "stores"]}
     request = request_for(Python(), Namespace, tmp_path / "work", config=config)
 
     assert installation(request.spec, request) is not None
     with pytest.raises(Refused, match="it contains the state of the engine"):
-        installation(request.spec, request._replace(guarded=[state / "stores"]))
+        installation(request.spec, request_for(Python(), Namespace, tmp_path / "work", **here))
 
 
 def test_two_interpreters_are_one_too_many() -> None:

@@ -25,6 +25,7 @@ from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.opening import open_resource, opened
 from tests.envs.users import as_ordinary_user
+from tests.replacing import Limits
 
 if not processes.has("bwrap"):
     pytest.skip("no bubblewrap: apt-get install bubblewrap", allow_module_level=True)
@@ -274,12 +275,12 @@ def test_it_starts_while_mounts_of_the_machine_go(
 
 
 def test_it_starts_where_it_takes_longer_than_is_waited_for_the_namespace_around_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: Limits
 ) -> None:
     (tmp_path / "work").mkdir()
     with opened(BashProvider(), Namespace, tmp_path / "work"):
         pass  # the check has run, and its result is stored
-    monkeypatch.setattr(namespace, "_TRIAL", 0)
+    limits(namespace, _TRIAL=0)
 
     with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
         result = bash.run("echo here")

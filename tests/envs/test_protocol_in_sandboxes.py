@@ -13,6 +13,7 @@ from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.python import PythonSandbox
 from flowengine_envs.link import channel
 from tests.envs.opening import opened
+from tests.replacing import Limits
 
 
 async def begun(python: PythonSandbox, code: str) -> asyncio.Task[object]:
@@ -32,7 +33,7 @@ async def begun(python: PythonSandbox, code: str) -> asyncio.Task[object]:
 @pytest.mark.endurance
 @pytest.mark.wherever
 def test_a_long_silent_call_is_not_lost_however_late_the_engine_looks(
-    sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     """On a busy machine, the answer to a ping may have arrived long before the engine reads it."""
     looks, sleep, pings = 0, asyncio.sleep, channel.PINGS
@@ -44,11 +45,10 @@ def test_a_long_silent_call_is_not_lost_however_late_the_engine_looks(
         if looks == 4 * pings:
             (tmp_path / "go").touch()
 
-    monkeypatch.setattr(channel, "QUIET", 0.1)
-    monkeypatch.setattr(channel, "PINGS", 10_000)  # its start may take long
+    limits(channel, QUIET=0.1, PINGS=10_000)  # its start may take long
     monkeypatch.setattr(asyncio, "sleep", late)
     with opened(BashProvider(), sandbox, tmp_path) as bash:
-        monkeypatch.setattr(channel, "PINGS", pings)
+        limits(channel, PINGS=pings)
         looks = 0
         result = bash.run("until [ -e go ]; do sleep 0.02; done", timeout=60)
 

@@ -377,7 +377,7 @@ if not os.fork():
     open("stopped", "w").close()
     time.sleep(1)
     os.kill(pid, signal.SIGCONT)
-    os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
 line = input("Name? ")
 time.sleep(0.5)
 input(f"Hello {line}. Age? ")

@@ -228,11 +228,9 @@ def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(
         told = workspace / "begun"
         told.touch()
         config = {"command": ["sh", str(script), "60", str(told)]}
-        request = request_for(Mcp(), HostSandbox, workspace, config=config)
-        request = request._replace(
-            mark=mark,
-            spec=request.spec._replace(provider="host"),
-            deadline=asyncio.get_running_loop().time() + BOUND,
+        deadline = asyncio.get_running_loop().time() + BOUND
+        request = request_for(
+            Mcp(), HostSandbox, workspace, config=config, mark=mark, deadline=deadline
         )
         starting = asyncio.ensure_future(Mcp().ensure(request))
         async with asyncio.timeout(BOUND):

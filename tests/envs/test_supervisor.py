@@ -22,6 +22,7 @@ from flowengine_envs.link import bootstrap, channel, frames
 from flowengine_envs.link.parts import part, read
 from tests.alive import alive, state
 from tests.envs.raw import PYTHON, Raw
+from tests.replacing import Limits
 
 
 @pytest.fixture
@@ -145,10 +146,10 @@ def test_a_program_that_stopped_its_keeper_ends_with_the_supervisor_too(
 
 
 def test_a_tree_is_killed_also_where_the_time_for_it_is_short(
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
     """On a busy machine, the patience may be over before the first look at the tree."""
-    monkeypatch.setattr(killing, "_PATIENCE", 0.0)
+    limits(killing, _PATIENCE=0.0)
     script = "sleep 1000 & echo $!; wait"
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as root:
         assert root.stdout is not None

@@ -16,10 +16,8 @@ from tests.execution_environment.toy import FakeClock, Toy
 
 
 @pytest.fixture(autouse=True)
-def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_temporary_folder(temporary: Path) -> None:
     """Isolate the test from files that other tests left in the system's temporary folder."""
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 
 
 @pytest.fixture

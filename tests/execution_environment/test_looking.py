@@ -27,6 +27,7 @@ from flowengine.sdk.environments import Screen, background
 from flowengine.sdk.files.private_sockets import listening
 from tests.execution_environment.painted import PNG, SPEC, Painted, holding
 from tests.execution_environment.toy import Toy
+from tests.replacing import Limits
 
 Make = Callable[..., EnvironmentManager]
 
@@ -86,10 +87,8 @@ def test_another_process_answers_until_it_dies(make: Make, tmp_path: Path) -> No
         assert sockets(tmp_path) == []
 
 
-def test_a_process_that_hangs_is_not_waited_for(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(screens, "_PATIENCE", 0.2)
+def test_a_process_that_hangs_is_not_waited_for(make: Make, tmp_path: Path, limits: Limits) -> None:
+    limits(screens, _PATIENCE=0.2)
     with holding(tmp_path / "environments") as holder:
         os.kill(holder.pid, signal.SIGSTOP)
         os.waitpid(holder.pid, os.WUNTRACED)  # all of its threads are stopped
@@ -143,11 +142,11 @@ async def endless() -> Screen:
 def test_why_nothing_is_shown_is_told(
     manager: EnvironmentManager,
     painted: Painted,
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
     show: Callable[[], object],
     told: str,
 ) -> None:
-    monkeypatch.setattr(screens, "SECONDS", 60 if show is not endless else 0.1)
+    limits(screens, SECONDS=60 if show is not endless else 0.1)
     manager.ensure(SPEC)
     painted.show = show  # type: ignore[assignment]
     assert told in refusal(manager)

@@ -16,6 +16,7 @@ import pytest
 from flowengine.flow.check import concurrent_tokens
 from flowengine.flow.check.graph import check_graph
 from tests.flow.graphs import ACTIVE, ALL, counting, flow_of
+from tests.replacing import Limits
 from tests.rows import each_row
 
 EACH: Any = {"kind": "each"}
@@ -265,10 +266,10 @@ def test_chains_diamonds_and_wide_splits_cost_in_proportion_to_their_size(size: 
 
 
 def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine(
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
     """Two long paths full of branches have more pairs of positions than the limit."""
-    monkeypatch.setattr(concurrent_tokens, "PAIRS", 10_000)
+    limits(concurrent_tokens, PAIRS=10_000)
     drawn: dict[str, Any] = {"s": (("all", ["l0", "r0"]), None)}
     for side in "lr":
         for number in range(100):

@@ -24,6 +24,7 @@ from flowengine.journal.encoding import (
     unpack,
 )
 from flowengine.journal.shapes import Sound
+from tests.replacing import Limits
 from tests.rows import each_row
 from tests.sliced_examples import sliced
 
@@ -122,9 +123,9 @@ def test_bombs_and_nonsense_are_refused_at_once(bomb: bytes) -> None:
         unpack(bomb)
 
 
-def test_a_deflated_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deflated_bomb_is_refused(limits: Limits) -> None:
     """Decompression stops at the size limit, however small the stored data."""
-    monkeypatch.setattr(encoding, "MAX_SIZE", 100_000)
+    limits(encoding, MAX_SIZE=100_000)
     bomb = zlib.compress(msgpack.packb(b"\x00" * 10_000_000))
     assert len(bomb) < 11_000
 
@@ -132,8 +133,8 @@ def test_a_deflated_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         inflate(bomb)
 
 
-def test_values_over_the_limit_of_size_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "MAX_SIZE", 1000)
+def test_values_over_the_limit_of_size_are_not_stored(limits: Limits) -> None:
+    limits(encoding, MAX_SIZE=1000)
 
     with pytest.raises(InputError, match="limit is 1,000 bytes"):
         pack("x" * 1000)

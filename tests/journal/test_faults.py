@@ -26,6 +26,7 @@ from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.addresses import wait_id
 from tests.journal.database import connection_of
+from tests.replacing import Limits
 
 Start = Callable[..., "subprocess.Popen[str]"]
 COUNT = 60
@@ -251,11 +252,11 @@ def settle(*stores: SqliteStore) -> None:
 @pytest.mark.parametrize("make_away", [delete, move, make_anew])
 def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
     make_away: Callable[[Path], None],
     settled: bool,
 ) -> None:
-    monkeypatch.setattr(database, "_SETTLED_NS", 50_000_000)
+    limits(database, _SETTLED_NS=50_000_000)
     path = tmp_path / "store" / "s.db"
     one, group = SqliteStore(path), SqliteStore(path)
     begin(one)
@@ -281,9 +282,9 @@ def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_log_that_is_gone_is_noticed_at_the_next_commit(
-    path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, replaced: bool, settled: bool
+    path: Path, limits: Limits, ending: str, replaced: bool, settled: bool
 ) -> None:
-    monkeypatch.setattr(database, "_SETTLED_NS", 50_000_000)
+    limits(database, _SETTLED_NS=50_000_000)
     one, group = SqliteStore(path), SqliteStore(path)
     begin(one)
     begin(group, "e2")

@@ -15,7 +15,7 @@ import pytest
 
 from flowengine.errors import Conflict
 from flowengine.journal.lease_holders import is_dead, steady_now, this_process
-from flowengine.journal.records import Append, NewExecution
+from flowengine.journal.records import Append, NewExecution, Owner
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.sdk import processes as process_identity
 from flowengine.sdk.processes import processes
@@ -111,14 +111,14 @@ def test_one_of_two_that_race_for_a_lease_gets_it(tmp_path: Path, start: Start) 
 def test_a_pid_that_was_used_again_is_another_process() -> None:
     me = this_process()
 
-    assert is_dead(me._replace(started=me.started - 1))
+    assert is_dead(Owner("other", me.pid, me.started - 1, me.host, me.boot))
 
 
 def test_what_ran_before_the_machine_started_again_is_dead() -> None:
     me = this_process()
     boot, _, namespace = me.boot.partition("/")
 
-    assert is_dead(me._replace(boot=f"{boot[::-1]}/{namespace}"))
+    assert is_dead(Owner("other", me.pid, me.started, me.host, f"{boot[::-1]}/{namespace}"))
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,9 @@ def test_processes_that_cannot_be_seen_are_not_called_dead(other: dict[str, str]
     """Their leases end only by expiry."""
     me = this_process()
     boot = me.boot.partition("/")[0]
-    owner = me._replace(
-        pid=2**22 + 1,
-        host=other.get("host", me.host),
-        boot=other["boot"].replace("same", boot),
-    )
+    there = other.get("host", me.host), other["boot"].replace("same", boot)
 
-    assert not is_dead(owner)
+    assert not is_dead(Owner("other", 2**22 + 1, me.started, *there))
 
 
 def test_where_processes_cannot_be_looked_at_nobody_is_called_dead(
@@ -150,10 +146,10 @@ def test_where_processes_cannot_be_looked_at_nobody_is_called_dead(
     assert not is_dead(this_process()._replace(pid=2**22 + 1))
 
 
-def test_lease_times_do_not_follow_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_times_do_not_follow_the_date(time_is: Callable[[float], None]) -> None:
     """Leases use the time since boot, so changes of the date have no effect."""
     before = steady_now()
-    monkeypatch.setattr("time.time", lambda: 0.0)
+    time_is(0.0)
 
     assert 0 <= steady_now() - before < 60_000
 

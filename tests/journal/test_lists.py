@@ -15,6 +15,7 @@ from flowengine.errors import StoreError, UsageError
 from flowengine.journal.sqlite import queries, search
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.journal.database import connection_of
+from tests.replacing import Limits
 
 STRING = {"type": "string"}
 TITLES: list[tuple[str | None, dict[str, Any], dict[str, Any], str | None, dict[str, Any]]] = [
@@ -68,11 +69,10 @@ def test_the_title_is_evaluated_once_and_key_inputs_are_short(
 
 
 def test_a_search_finds_what_was_not_indexed_yet_also_after_deletions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: Limits
 ) -> None:
     """Texts are added some at a time: none of those between is left out, nor kept for ever."""
-    monkeypatch.setattr(search, "_EVERY", 4)
-    monkeypatch.setattr(search, "_MOST", 3)
+    limits(search, _EVERY=4, _MOST=3)
     file = tmp_path / "flow.yaml"
     file.write_text("{flowengine: 1, id: it, inputs: {n: {}}, steps: [{id: a, fail: bad luck}]}")
     with Engine(tmp_path / "store", durability="none") as engine:
@@ -97,9 +97,9 @@ def test_a_search_finds_what_was_not_indexed_yet_also_after_deletions(
 
 
 def test_without_fts5_everything_works_except_for_the_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
-    monkeypatch.setattr(search, "_EVERY", 1)
+    limits(search, _EVERY=1)
     monkeypatch.setattr(queries, "MAKE_TEXTS", queries.MAKE_TEXTS.replace("fts5", "fts_none"))
     file = tmp_path / "flow.yaml"
     file.write_text("{flowengine: 1, id: it, steps: [{id: a, output: 1}]}")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pytest
-
 from flowengine import Engine
 from flowengine.journal.sqlite import pruning
+from tests.replacing import Limits
 
 
-def test_others_write_while_many_executions_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pruning, "_BATCH", 10)
+def test_others_write_while_many_executions_are_removed(tmp_path: Path, limits: Limits) -> None:
+    limits(pruning, _BATCH=10)
     flow = tmp_path / "flow.yaml"
     flow.write_text("flowengine: 1\nid: it\nsteps: [{id: a, output: 1}]\n")
     begun, ended, written = threading.Event(), threading.Event(), []

@@ -29,6 +29,7 @@ from flowengine_nodes import commands
 from tests.alive import alive
 from tests.execution_environment.toy import until
 from tests.received import RECEIVED
+from tests.replacing import Limits
 
 from .conftest import Bench
 
@@ -366,9 +367,9 @@ def marked_processes() -> list[int]:
 
 
 def test_withdrawn_step_ends_with_all_its_processes_even_those_that_ignore_it(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(processes, "GRACE", 0.2)
+    limits(processes, GRACE=0.2)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     script = (

@@ -23,7 +23,7 @@ from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import SecretMissing, ValidationError
 from flowengine.sdk.steps.step_log import StepLog
 from flowengine.secrets import Secrets, has_secret, resolve
-from tests.replacing import patches_everywhere
+from tests.replacing import Limits, patches_everywhere
 from tests.sliced_examples import sliced
 
 VALUE = """p€ss/w0rd+ <"x'&"""
@@ -157,9 +157,9 @@ def test_what_a_program_prints_cannot_make_masking_take_long(secrets: Secrets, w
 @pytest.mark.parametrize("at", [0, 10, BLOCK - 40, BLOCK, 2 * BLOCK + BLOCK // 4])
 @pytest.mark.parametrize("form", [VALUE, base64.b64encode(LONG.encode()).decode()])
 def test_file_with_a_secret_is_refused_or_masked_wherever_it_stands(
-    monkeypatch: pytest.MonkeyPatch, at: int, form: str
+    monkeypatch: pytest.MonkeyPatch, limits: Limits, at: int, form: str
 ) -> None:
-    monkeypatch.setattr(masking, "_BLOCK", BLOCK)
+    limits(masking, _BLOCK=BLOCK)
     monkeypatch.setenv("API_KEY", VALUE)
     monkeypatch.setenv("LONG_KEY", LONG)
     keys: dict[str, dict[str, str]] = {"KEY": {"env": "API_KEY"}, "LONG": {"env": "LONG_KEY"}}

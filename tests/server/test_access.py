@@ -20,6 +20,7 @@ from flowengine.errors import NotFound, UsageError
 from flowengine.server import application
 from flowengine.server.records import STRANGERS, ServerRecords
 from flowengine.server.routes import ROUTES, Route
+from tests.replacing import Limits
 from tests.server.api import LOCAL, OWNER, Api
 
 ROLES = {
@@ -245,9 +246,9 @@ def test_prefixes_are_those_of_the_ids_that_a_user_sees(api: Api) -> None:
 
 
 def test_prefixes_of_hashes_are_those_of_the_flows_that_a_user_sees(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, limits: Limits
 ) -> None:
-    monkeypatch.setattr(deployed_flows, "SHORTEST_HASH", 0)  # the empty text begins all of them
+    limits(deployed_flows, SHORTEST_HASH=0)  # the empty text begins all of them
     cora = api.token("user:cora")
     for item in api("GET", "/v1/flows", code=200)["items"]:
         flow, hash = item["flow"], item["hash"]

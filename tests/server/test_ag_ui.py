@@ -23,6 +23,7 @@ from flowengine.server import ag_ui, rights
 from flowengine.server.ag_ui import ReplyEvents
 from flowengine.server.talks import ArrivingPart, Talk
 from tests.agents.flows import BEGIN, HEAD, NAME, TOOLS, call, flow
+from tests.replacing import Limits
 from tests.server.api import HOST, LOCAL, OWNER, Api
 from tests.server.mcp import drive
 
@@ -199,19 +200,19 @@ def test_a_missing_package_is_named(api: Api, monkeypatch: pytest.MonkeyPatch) -
     assert refused["hint"] == "pip install 'flowengine[ag-ui]'"
 
 
-def test_a_run_that_takes_long_ends_and_the_next_one_continues(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ag_ui, "LONGEST_SECONDS", 0.0)
+def test_a_run_that_takes_long_ends_and_the_next_one_continues(api: Api, limits: Limits) -> None:
+    limits(ag_ui, LONGEST_SECONDS=0.0)
     assert run(api, "What is 1 + 2?")[-1].code == "Late"
 
 
-def test_a_run_ends_with_its_token(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_with_its_token(
+    api: Api, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
     token, read = api.token(OWNER), Talk.read
 
     async def revoked(talk: Talk) -> Any:
         parts = await read(talk)
-        monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+        limits(rights, CHECKED_EVERY=0.0)
         api.records.revoke_token(api.records.tokens()[-1].name, 1)
         return parts
 

@@ -12,6 +12,7 @@ import pytest
 
 from flowengine import AsyncClient, Client, Engine
 from flowengine.server import streams
+from tests.replacing import Limits
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.served import Served, Stream
 from tests.server.test_client import URL
@@ -125,10 +126,10 @@ def test_clients_follow_all(api: Api) -> None:
 
 
 def test_a_stream_misses_nothing_while_its_reader_or_the_server_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(streams, "BATCH", 3)
+    limits(streams, BATCH=3)
     served = Served(tmp_path)
     stream = Stream(served)
     stream.wait_until_open()
@@ -145,7 +146,7 @@ def test_a_stream_misses_nothing_while_its_reader_or_the_server_is_away(
         engine.executions.cancel(first)
         second = engine.run(tmp_path / "flow0.yaml", {"amount": 5}).execution
 
-    monkeypatch.setattr(streams, "RECENT_BYTES", 1)
+    limits(streams, RECENT_BYTES=1)
     served = Served(tmp_path)
     try:
         stream = Stream(served, last=last)
@@ -164,10 +165,10 @@ def test_a_stream_misses_nothing_while_its_reader_or_the_server_is_away(
 
 
 def test_a_stream_has_what_its_reader_may_see(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(streams, "MOST_SKIPPED", 1)
+    limits(streams, MOST_SKIPPED=1)
     served = Served(tmp_path)
     try:
         token = served.api.token("user:owner", "viewer", "parcel")

@@ -174,14 +174,14 @@ def test_files_are_bounded_and_those_of_dead_processes_are_replaced(tmp_path: Pa
     dead, other = files.writer("one", "ask"), files.writer("two", "ask")
     assert dead is not None
     assert other is not None
-    other.take({"part": "text", "text": "of another execution"})
-    dead.take({"part": "text", "text": "a"})
+    other.write({"part": "text", "text": "of another execution"})
+    dead.write({"part": "text", "text": "a"})
     assert reader.read() == [{"address": "ask", "part": "text", "text": "a"}]
     writer = files.writer("one", "ask")
     assert writer is not None
-    writer.take({"part": "start"})
+    writer.write({"part": "start"})
     for _ in range(5):
-        writer.take({"part": "text", "text": "x" * (LARGEST_REPLY // 4)})
+        writer.write({"part": "text", "text": "x" * (LARGEST_REPLY // 4)})
     found = reader.read()
     assert found[0] == {"address": "ask", "part": "start"}
     assert len(found) == 4
@@ -225,8 +225,8 @@ def in_another_process(store: Path) -> Iterator[None]:
     code = (
         "import sys, time; from flowengine.engines.arriving_replies import ReplyFiles; "
         "it = ReplyFiles(sys.argv[1]).writer('one', 'ask'); "
-        "it.take({'agent': 'first', 'part': 'start'}); "
-        "it.take({'agent': 'first', 'part': 'text', 'text': 'I th'}); "
+        "it.feed({'agent': 'first', 'part': 'start'}); "
+        "it.feed({'agent': 'first', 'part': 'text', 'text': 'I th'}); "
         "print('written', flush=True); time.sleep(300)"
     )
     writing = subprocess.Popen([sys.executable, "-c", code, store], stdout=subprocess.PIPE)
@@ -276,8 +276,8 @@ def test_a_reader_of_replies_that_does_not_read_is_cut_off(served: Served, tmp_p
         until(lambda: served.application.streams.readers == 1)
         for writer in writers:
             assert writer is not None
-            writer.take({"part": "start"})
-            writer.take({"part": "text", "text": "x" * (LARGEST_REPLY - 1000)})
+            writer.write({"part": "start"})
+            writer.write({"part": "text", "text": "x" * (LARGEST_REPLY - 1000)})
         until(lambda: served.application.streams.readers == 0)
     for writer in writers:
         assert writer is not None

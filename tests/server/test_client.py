@@ -15,6 +15,7 @@ import pytest
 from flowengine import AsyncClient, Client, Conflict, Engine, InputError, NotAllowed, NotFound
 from flowengine.client import client as client_module
 from flowengine.errors import StoreError, UsageError
+from tests.replacing import Limits
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.transport import Transport
 
@@ -130,9 +131,9 @@ def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:
 
 
 def test_a_change_whose_answer_is_lost_is_sent_again_and_happens_once(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, limits: Limits
 ) -> None:
-    monkeypatch.setattr(client_module, "_PAUSES", (0.0,))
+    limits(client_module, _PAUSES=(0.0,))
     sent: list[str] = []
 
     class Losing(Transport):
@@ -150,10 +151,9 @@ def test_a_change_whose_answer_is_lost_is_sent_again_and_happens_once(
 
 
 def test_a_server_that_does_not_answer_or_answers_too_much_is_named(
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
-    monkeypatch.setattr(client_module, "_PAUSES", ())
-    monkeypatch.setattr(client_module, "LARGEST_ANSWER", 10)
+    limits(client_module, _PAUSES=(), LARGEST_ANSWER=10)
 
     def refuse(request: httpx2.Request) -> httpx2.Response:
         if request.url.path.endswith("/me"):

@@ -23,6 +23,7 @@ from flowengine.client import client as client_module
 from flowengine.client import event_lines
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from tests.certificates import own_certificate
+from tests.replacing import Limits
 
 URL = "https://flows.example.com"
 TOKEN = "fe_secret"
@@ -84,9 +85,8 @@ CALLS: list[Callable[[Client], object]] = [
 
 
 @pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_PAUSES", ())
-    monkeypatch.setattr(client_module, "_FOLLOW_SECONDS", 0)
+def _no_pauses(limits: Limits) -> None:
+    limits(client_module, _PAUSES=(), _FOLLOW_SECONDS=0)
 
 
 def answering(content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Client:
@@ -171,9 +171,9 @@ EVENTS = {"content-type": "text/event-stream"}
     ],
 )
 def test_a_stream_of_something_else_is_refused(
-    content: bytes, headers: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+    content: bytes, headers: dict[str, str], said: str, limits: Limits
 ) -> None:
-    monkeypatch.setattr(event_lines, "LONGEST_LINE", 1000)
+    limits(event_lines, LONGEST_LINE=1000)
     with answering(content, headers=headers) as client, pytest.raises(StoreError, match=said):
         list(client.executions.stream("e"))
 
@@ -191,6 +191,7 @@ def test_a_stream_of_something_else_is_refused(
 
 def test_a_stream_that_ends_at_once_is_asked_for_again_after_a_pause(
     monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
     pauses: list[float] = []
     sleep = time.sleep
@@ -203,7 +204,7 @@ def test_a_stream_that_ends_at_once_is_asked_for_again_after_a_pause(
         if len(pauses) == 3:
             raise TimeoutError
 
-    monkeypatch.setattr(client_module, "_FOLLOW_SECONDS", 0.5)
+    limits(client_module, _FOLLOW_SECONDS=0.5)
     monkeypatch.setattr(time, "sleep", pause)
     with answering(b"event: entry\ndata: {", headers=EVENTS) as client, pytest.raises(TimeoutError):
         list(client.executions.stream("e"))

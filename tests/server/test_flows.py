@@ -17,6 +17,7 @@ import pytest
 from flowengine import Client, Engine, FlowFileError, NotAllowed
 from flowengine.engines.flows import load_text
 from flowengine.server import flows
+from tests.replacing import Limits
 from tests.rows import each_row
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
@@ -85,7 +86,7 @@ def nested(depth: int) -> str:
 
 @pytest.mark.endurance
 def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     begun, run = threading.Event(), subprocess.run
 
@@ -102,7 +103,7 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
         while not api.application._checking._own.get("user:vera"):
             assert not slow.done()
         assert begun.wait(60)
-        monkeypatch.setattr(flows, "SECONDS", 60)  # the others have all time that they need
+        limits(flows, SECONDS=60)  # the others have all time that they need
         api("POST", "/v1/flows/check", {"text": GREET}, token=vera, code=429)
         assert api("POST", "/v1/flows/check", {"text": GREET}, token=ben, code=200)["flow"]
         assert "cannot be checked in" in slow.result()["detail"]
@@ -127,7 +128,7 @@ def test_what_was_checked_is_deployed_and_not_compiled_again(
 
 
 def test_checks_that_wait_for_others_do_not_take_the_places_of_requests(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     checking = api.application._checking
     monkeypatch.setattr(checking, "_free", asyncio.Semaphore(0))
@@ -135,7 +136,7 @@ def test_checks_that_wait_for_others_do_not_take_the_places_of_requests(
     told = api("POST", "/v1/flows/check", {"text": GREET}, code=429)
     assert "other users" in told["detail"]
     monkeypatch.undo()
-    monkeypatch.setattr(flows, "SECONDS", 60)  # all the time that it needs
+    limits(flows, SECONDS=60)  # all the time that it needs
     api("POST", "/v1/flows/check", {"text": GREET}, code=200)
 
 

@@ -14,6 +14,7 @@ from flowengine.flow.models.types import ID
 from flowengine.server.mcp import calls, tools
 from flowengine.server.mcp.calls import CallProgress, read_progress
 from flowengine.server.mcp.tools import LONGEST, STATUS, question_of
+from tests.replacing import Limits
 from tests.server.api import EXPENSE, OWNER, PARCEL, Api
 from tests.server.mcp import MODES, Mcp
 
@@ -89,10 +90,8 @@ def listed(api: Api, mode: str, user: str = OWNER) -> dict[str, Any]:
 
 
 @pytest.mark.endurance
-def test_flows_that_the_user_may_start_are_tools(
-    api: Api, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tools, "PAGE", 2)
+def test_flows_that_the_user_may_start_are_tools(api: Api, mode: str, limits: Limits) -> None:
+    limits(tools, PAGE=2)
     found = listed(api, mode)
     assert list(found) == ["add", "asking", "execution_status", "expense", "parcel", STATUS]
     assert found["add"].input_schema == {
@@ -373,8 +372,8 @@ def test_questions_that_do_not_fit_a_form_are_answered_elsewhere() -> None:
     assert found.message == "A\u2424subject:\nbody:\n  Fine.\n  subject:\n    amount: 1\ufffd[2J"
 
 
-def test_large_outputs_are_left_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "LARGEST", 100)
+def test_large_outputs_are_left_out(api: Api, limits: Limits) -> None:
+    limits(calls, LARGEST=100)
     found = Mcp(api, MODES[0]).call("add", {"a": 1}).structured_content
     assert found["outputs"] is None
     assert found["next"].endswith(f"is left out: see executions/{found['execution']}")

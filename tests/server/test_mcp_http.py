@@ -15,6 +15,7 @@ import pytest
 from flowengine.server import rights
 from flowengine.server.mcp import http
 from flowengine.server.mcp.tools import STATUS
+from tests.replacing import Limits
 from tests.server.api import LOCAL, OWNER
 from tests.server.mcp import MODES
 from tests.server.served import Served, status, until
@@ -98,15 +99,13 @@ def test_a_server_that_stops_ends_the_calls_that_wait(served: Served, mode: str)
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_waits_ends_with_its_token(
-    served: Served, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_waits_ends_with_its_token(served: Served, mode: str, limits: Limits) -> None:
     async def talk() -> str:
         async with client_of(served, mode, served.api.token(OWNER)) as client:
             await client.list_tools()
             call = asyncio.create_task(client.call_tool("expense", {"amount": 1}))
             await asyncio.to_thread(until, served.api.engine.due)
-            monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+            limits(rights, CHECKED_EVERY=0.0)
             served.api.records.revoke_token(served.api.records.tokens()[-1].name, 2)
             return str(await call)
 
@@ -114,14 +113,12 @@ def test_a_call_that_waits_ends_with_its_token(
 
 
 @pytest.mark.endurance
-def test_a_session_stream_ends_with_its_token(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_stream_ends_with_its_token(served: Served, limits: Limits) -> None:
     headers = {**HEADERS, "authorization": f"Bearer {served.api.token(OWNER)}"}
     begun = httpx2.post(f"{served.url}/mcp", json=INITIALIZE, headers=headers, timeout=60)
     headers["mcp-session-id"] = begun.headers["mcp-session-id"]
-    monkeypatch.setattr(http, "CHECKED_EVERY", 0.1)
-    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+    limits(http, CHECKED_EVERY=0.1)
+    limits(rights, CHECKED_EVERY=0.0)
     with httpx2.stream("GET", f"{served.url}/mcp", headers=headers, timeout=20) as stream:
         assert stream.status_code == 200
         served.api.records.revoke_token(served.api.records.tokens()[-1].name, 2)

@@ -17,6 +17,7 @@ from flowengine.server import sign_in
 from flowengine.server.oidc import OidcProvider
 from flowengine.server.refusals import RequestRefused
 from flowengine.server_settings import OidcSignIn
+from tests.replacing import Limits
 from tests.server.api import HOST, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_openid_users import AUDIENCE, Idp, issuer, token
@@ -108,9 +109,8 @@ def test_a_user_signs_in_with_the_provider_and_out(api: Api) -> None:
     assert "zoe" not in str(api.records._read("SELECT * FROM signed_in", ()))
 
 
-def test_no_address_drops_the_sign_ins_of_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sign_in, "_MOST", 10)
-    monkeypatch.setattr(sign_in, "_OF_ADDRESS", 5)
+def test_no_address_drops_the_sign_ins_of_others(api: Api, limits: Limits) -> None:
+    limits(sign_in, _MOST=10, _OF_ADDRESS=5)
     visitor = Visitor(api)
     asked = visitor.begin()
     flow = api.application.identity.code_flow
@@ -149,9 +149,7 @@ def test_what_belongs_to_another_sign_in_is_refused(api: Api, claims: dict[str, 
     assert api("GET", "/v1/audit")["items"][0]["status"] == 401
 
 
-def test_a_sign_in_is_used_once_by_the_browser_that_began_it(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sign_in_is_used_once_by_the_browser_that_began_it(api: Api, limits: Limits) -> None:
     visitor, victim = Visitor(api), Visitor(api)
     asked = visitor.begin()
     assert visitor.come_back(asked).status_code == 200
@@ -168,7 +166,7 @@ def test_a_sign_in_is_used_once_by_the_browser_that_began_it(
     Idp.given["c4"] = (stolen, token(aud=CLIENT, nonce=mine["nonce"]))
     assert visitor.come_back(mine, "c4").status_code == 401
     late = visitor.begin()
-    monkeypatch.setattr(sign_in, "SECONDS", -1)
+    limits(sign_in, SECONDS=-1)
     assert visitor.come_back(late, "c5").status_code == 401
 
 

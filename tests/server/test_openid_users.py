@@ -26,6 +26,7 @@ from flowengine.server.oidc import OidcProvider
 from flowengine.server.refusals import RequestRefused
 from flowengine.server_settings import OidcSignIn
 from flowengine.settings_files import load_settings
+from tests.replacing import Limits
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS
 
@@ -182,10 +183,10 @@ def forged() -> Iterator[str]:
     yield f"{token()}x" * 100
 
 
-def test_forged_tokens_are_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forged_tokens_are_refused(api: Api, limits: Limits) -> None:
     from flowengine.server import identity
 
-    monkeypatch.setattr(identity, "FAILURES", 1000)
+    limits(identity, FAILURES=1000)
     for number, one in enumerate(forged()):
         answer = api.response(
             "GET", "/v1/me", token=None, headers={"authorization": f"Bearer {one}"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from urllib.parse import urlencode
 
 import httpx2
@@ -20,6 +21,7 @@ from flowengine.server.guard import Hosts
 from flowengine.server.hooks import recorded
 from flowengine.server.identity import Identity, cookie_name
 from tests.engines.world import until
+from tests.replacing import Limits
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -437,14 +439,12 @@ def test_notifications_are_listed_on_request_and_outcomes_are_drawn_over_time(ap
 
 
 # Shows P17
-def test_work_that_no_worker_takes_is_told_to_those_who_see_it(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_that_no_worker_takes_is_told_to_those_who_see_it(api: Api, limits: Limits) -> None:
     owner, sam = Browser(api), Browser(api, api.token("user:sam"))
     left = "No worker has taken work"
     id = api.engine.start(api.flows[1], {"order": "a"})
     assert left not in owner("GET", "/flows").text
-    monkeypatch.setattr(site, "_PATIENCE", -1)
+    limits(site, _PATIENCE=-1)
     assert left in owner("GET", "/flows").text
     assert left not in sam("GET", "/flows").text
     api.engine.resume(id)
@@ -536,25 +536,24 @@ def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api)
 
 
 def test_what_is_overdue_comes_first_and_says_so(
-    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+    api: Api, ben: Browser, time_is: Callable[[float], None]
 ) -> None:
     waiting(api, "Ada")
     with open("hire.yaml", "w") as file:
         file.write(FORM.replace("title: Hire", "expires: 1h\n      title: Hire"))
     api.engine.run("hire.yaml", {"name": "Zoe"})
     assert "overdue" not in ben("GET", "/approvals").text
-    later = time.time() + 7200
-    monkeypatch.setattr(time, "time", lambda: later)
+    time_is(time.time() + 7200)
     text = ben("GET", "/approvals").text
     assert text.index('class="group overdue"') < text.index("Hire Zoe?") < text.index("Hire Ada?")
 
 
 def test_approvals_are_in_the_order_in_which_they_began(
-    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+    api: Api, ben: Browser, time_is: Callable[[float], None]
 ) -> None:
-    whole = (int(time.time()) + 60) * 10**9
-    for name, began in (("Ada", whole), ("Zoe", whole + 86_000_000)):
-        monkeypatch.setattr(time, "time_ns", lambda began=began: began)
+    whole = int(time.time()) + 60
+    for name, began in (("Ada", whole), ("Zoe", whole + 0.086)):
+        time_is(began)
         waiting(api, name)
     text = ben("GET", "/approvals").text
     assert text.index("Hire Ada?") < text.index("Hire Zoe?")

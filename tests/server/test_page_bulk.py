@@ -8,6 +8,7 @@ import re
 import pytest
 
 from flowengine.page import bulk
+from tests.replacing import Limits
 from tests.server.api import EXPENSE, PARCEL, Api
 from tests.server.test_page import HOSTILE, Browser, waiting
 
@@ -56,10 +57,8 @@ def test_chosen_executions_are_cancelled_after_a_list_that_changes_nothing(api: 
     assert (f"/executions/{done}/cancel", 409) in record
 
 
-def test_all_that_match_a_filter_are_retried_up_to_a_bound(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bulk, "MOST", 2)
+def test_all_that_match_a_filter_are_retried_up_to_a_bound(api: Api, limits: Limits) -> None:
+    limits(bulk, MOST=2)
     for _ in range(3):
         api.engine.run(api.flows[2])
     api.engine.run(api.flows[1], {"order": "a"})

@@ -13,6 +13,7 @@ import pytest
 from flowengine.kernel.notation.times import format_time
 from flowengine.page import flow_views
 from flowengine.page.execution_list import HEIGHT, WIDTH, charts
+from tests.replacing import Limits
 from tests.server.api import EXPENSE, Api
 from tests.server.test_page import HOSTILE, Browser, words
 
@@ -68,9 +69,7 @@ def test_a_schedule_is_paused_resumed_and_run_out_of_turn(api: Api, owner: Brows
         assert tuple(sent) == codes, role  # as with the API's token
 
 
-def test_versions_are_listed_and_two_are_compared(
-    api: Api, owner: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_versions_are_listed_and_two_are_compared(api: Api, owner: Browser, limits: Limits) -> None:
     with open("second.yaml", "w") as file:
         file.write(REPORT.replace('"1"', '"2"').replace("First?", "Second?"))
     api.engine.flows.deploy("second.yaml")
@@ -87,7 +86,7 @@ def test_versions_are_listed_and_two_are_compared(
     otto = Browser(api, api.token("user:otto"))
     assert "compare with" not in otto("GET", "/flows/report").text
     assert otto("GET", link).status_code == 403
-    monkeypatch.setattr(flow_views, "_MOST_COMPARED", 3)
+    limits(flow_views, _MOST_COMPARED=3)
     assert owner("GET", link).status_code == 400
 
 

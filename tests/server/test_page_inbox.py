@@ -17,6 +17,7 @@ import pytest
 from flowengine import Engine
 from flowengine.page import approval_views
 from tests.engines import world
+from tests.replacing import Limits
 from tests.server.api import OWNER, Api
 from tests.server.test_page import FORM, HOSTILE, Browser, waiting, words
 from tests.testing.faulty_store import FaultyStore, ProcessDied
@@ -86,9 +87,9 @@ def test_an_approval_is_claimed_in_the_list_and_the_others_of_its_execution_are_
 
 
 def test_all_are_in_order_of_their_due_times_over_the_pages(
-    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+    api: Api, ben: Browser, limits: Limits
 ) -> None:
-    monkeypatch.setattr(approval_views, "LIMIT", 2)
+    limits(approval_views, LIMIT=2)
     for number in range(3):
         waiting(api, f"Ada{number}")
     with open("hire.yaml", "w") as file:

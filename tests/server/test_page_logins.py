@@ -14,6 +14,7 @@ import pytest
 
 from flowengine.page import logins
 from tests.envs.mcp.notes import FLOW, NotesServer, notes_server
+from tests.replacing import Limits
 from tests.server.api import Api
 from tests.server.served import Served
 
@@ -146,9 +147,9 @@ def test_an_approval_without_a_login_is_refused(
 
 
 def test_a_user_takes_no_places_of_another(
-    served: Served, server: NotesServer, ada: Visitor, monkeypatch: pytest.MonkeyPatch
+    served: Served, server: NotesServer, ada: Visitor, limits: Limits
 ) -> None:
-    monkeypatch.setattr(logins, "_OF_USER", 2)
+    limits(logins, _OF_USER=2)
     theirs, own = waiting(served, server), waiting(served, server)
     with closing(Visitor(served, "user:owner")) as eve:
         first = redirect(server, begin(eve, f"/approvals/{theirs}"))

@@ -12,16 +12,16 @@ import pytest
 
 from flowengine.server import application, guard, records
 from flowengine.server.mcp import http
+from tests.replacing import Limits
 from tests.server.api import LOCAL, Api
 from tests.server.served import Served, Stream, everything, status, until
 from tests.server.test_mcp_http import HEADERS, INITIALIZE
 
 
 @pytest.fixture
-def served(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(application, "MOST_OPEN", 3)
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.5)
-    monkeypatch.setattr(guard, "BODY_RATE", 100_000)
+def served(api: Api, limits: Limits) -> Iterator[Served]:
+    limits(application, MOST_OPEN=3)
+    limits(guard, BODY_SECONDS=0.5, BODY_RATE=100_000)
     served = Served(api)
     yield served
     served.stop()
@@ -124,10 +124,9 @@ def test_sessions_of_mcp_are_counted_for_each_user(
 
 
 def test_no_user_drops_the_entries_of_others_from_the_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(records, "AUDITED", 100)
-    monkeypatch.setattr(records, "AUDITED_BETWEEN", 10)
+    limits(records, AUDITED=100, AUDITED_BETWEEN=10)
     with closing(records.ServerRecords(str(tmp_path))) as kept:
         for number, user in enumerate(["otto"] * 5 + ["ada"] * 300):
             kept.audit(number, "POST", "/v1/executions", 200, user=user)

@@ -157,20 +157,20 @@ def test_each_identity_has_its_own_allowance() -> None:
     now = [0.0]
     rates = Rates(60, lambda: now[0])
     for _ in range(20):
-        rates.take("user:ben", "a")
+        rates.count("user:ben", "a")
     with pytest.raises(RequestRefused) as refused:
-        rates.take("user:ben", "a")
+        rates.count("user:ben", "a")
     assert (refused.value.status, refused.value.headers) == (429, {"retry-after": "1"})
-    rates.take("user:ben", "b")
+    rates.count("user:ben", "b")
     now[0] += 1
-    rates.take("user:ben", "a")
+    rates.count("user:ben", "a")
     with pytest.raises(RequestRefused):
-        rates.take("user:ben", "a")
+        rates.count("user:ben", "a")
     now[0] += 1000  # no more than the maximum is saved up
     for _ in range(20):
-        rates.take("user:ben", "a")
+        rates.count("user:ben", "a")
     with pytest.raises(RequestRefused):
-        rates.take("user:ben", "a")
+        rates.count("user:ben", "a")
 
 
 # Shows V23

@@ -14,6 +14,7 @@ import pytest
 
 from flowengine.server import rights, running, streams
 from flowengine.server.refusals import RequestRefused
+from tests.replacing import Limits
 from tests.server.api import OWNER
 from tests.server.served import Served, Stream, until
 
@@ -33,12 +34,12 @@ steps:
 
 @pytest.fixture
 def served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, request: pytest.FixtureRequest
 ) -> Iterator[Served]:
     """A server, which cuts off readers after a second or the seconds of the parameter."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "filler.py").write_text("def fill(size: int) -> str:\n    return 'x' * size\n")
-    monkeypatch.setattr(running, "READER_SECONDS", getattr(request, "param", 1))
+    limits(running, READER_SECONDS=getattr(request, "param", 1))
     served = Served(tmp_path, connections=2000)
     yield served
     served.close()
@@ -84,10 +85,9 @@ def test_a_reader_that_comes_back_continues_behind_its_last_event(served: Served
 
 
 def test_a_past_that_is_not_in_memory_is_read_from_the_journal(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(streams, "BATCH", 8)
-    monkeypatch.setattr(streams, "RECENT_BYTES", 1000)
+    limits(streams, BATCH=8, RECENT_BYTES=1000)
     id, count = big(served, tmp_path, 30, 1)
     assert numbers(Stream(served, id)) == list(range(count))
     assert numbers(Stream(served, id, last=5)) == list(range(6, count))
@@ -96,7 +96,7 @@ def test_a_past_that_is_not_in_memory_is_read_from_the_journal(
 @pytest.mark.parametrize("of_all", [True, False])
 @pytest.mark.parametrize("ends", ["token", "session"])
 def test_a_stream_ends_with_its_credential(
-    served: Served, monkeypatch: pytest.MonkeyPatch, of_all: bool, ends: str
+    served: Served, limits: Limits, of_all: bool, ends: str
 ) -> None:
     api = served.api
     api.engine.store.number_events()
@@ -106,7 +106,7 @@ def test_a_stream_ends_with_its_credential(
     cookie = f"flowengine_session_{served.port}={secret}" if ends == "session" else ""
     stream = Stream(served, "" if of_all else id, 0 if of_all else None, token, cookie)
     assert next(iter(stream))[0] == "entry"
-    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+    limits(rights, CHECKED_EVERY=0.0)
     if ends == "token":
         records.revoke_token(records.tokens()[-1].name, 1)
     else:
@@ -121,7 +121,7 @@ def test_a_stream_ends_with_its_credential(
 
 
 def test_an_operation_of_an_answer_that_lasts_needs_a_valid_credential(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, limits: Limits
 ) -> None:
     api, ids = served.api, {"approval": served.api.started()[1]}
     user = api.application.identity.of(f"Bearer {api.token(OWNER)}", "")
@@ -130,7 +130,7 @@ def test_an_operation_of_an_answer_that_lasts_needs_a_valid_credential(
     deciding = api.application.change(user, "", "decide", ids=ids, body=body, via="ag-ui")
     with pytest.raises(RequestRefused, match="revoked"):
         asyncio.run(deciding)
-    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+    limits(rights, CHECKED_EVERY=0.0)
     with pytest.raises(RequestRefused, match="revoked"):
         asyncio.run(api.application.ask(user, "show_approval", ids=ids))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from flowengine import AsyncClient, Client, InputError, NotAllowed, NotFound, UsageError
 from flowengine.server import records, rights, sent_values
+from tests.replacing import Limits
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -123,11 +124,9 @@ def test_a_digest_or_a_path_of_others_gives_no_access(api: Api) -> None:
         assert api("POST", path, body, token=api.token("user:ben"))["status"] == 404
 
 
-def test_an_upload_whose_token_is_revoked_on_the_way_is_not_kept(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_whose_token_is_revoked_on_the_way_is_not_kept(api: Api, limits: Limits) -> None:
     token = api.token("user:otto")
-    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+    limits(rights, CHECKED_EVERY=0.0)
 
     async def parts() -> AsyncIterator[bytes]:
         yield PDF
@@ -169,10 +168,10 @@ def test_size_and_type_are_those_of_the_host(
 
 
 def test_uploads_of_a_user_are_limited_and_collected(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, limits: Limits, time_is: Callable[[float], None]
 ) -> None:
     otto = api.token("user:otto")
-    monkeypatch.setattr(records, "UPLOADED", 2 * len(PDF))
+    limits(records, UPLOADED=2 * len(PDF))
     kept = send(api, otto, PDF, "a.pdf")["sha256"]
     used = send(api, otto, PDF[:-1] + b"2", "b.pdf")
     assert "at most" in send(api, otto, PDF, "c.pdf", 409)["detail"]
@@ -182,21 +181,18 @@ def test_uploads_of_a_user_are_limited_and_collected(
         token=otto, code=201)  # fmt: skip
     api.engine.resume("e1")
     assert api.engine.executions.prune().artifacts == 0
-    later = time.time() + 8 * 24 * 3600
-    monkeypatch.setattr(time, "time", lambda: later)
+    time_is(time.time() + 8 * 24 * 3600)
     assert api.engine.executions.prune().artifacts == 1
     with pytest.raises(NotFound):
         api.engine.store.fetch_artifact(kept)
     assert api.engine.store.fetch_artifact(used["sha256"], "e1").exists()
 
 
-def test_what_a_dead_server_had_received_is_removed(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_dead_server_had_received_is_removed(api: Api, limits: Limits) -> None:
     otto = api.token("user:otto")
     send(api, otto, PDF, "a.pdf")
     left = Path(api.records.folder, "incoming", "left")
     left.write_bytes(PDF)
-    monkeypatch.setattr(sent_values, "_ABANDONED_SECONDS", -1)
+    limits(sent_values, _ABANDONED_SECONDS=-1)
     send(api, otto, PDF, "a.pdf")
     assert not left.exists()

@@ -20,6 +20,7 @@ from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.routes import ROUTES
 from flowengine.server.talk_routes import talk_routes
+from tests.replacing import Limits
 from tests.server.api import HOST, LOCAL, Api
 
 DATA, FLOW, ID = "zdata", "zflow", "zid"
@@ -328,10 +329,8 @@ def test_without_content_no_data_of_a_flow_is_told(world: World, role: str) -> N
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("role", [*WHOLE, "admin"])
-def test_without_see_what_is_hidden_does_not_exist(
-    world: World, role: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(site, "_PATIENCE", inf)  # the second time, more of its own work is ready
+def test_without_see_what_is_hidden_does_not_exist(world: World, role: str, limits: Limits) -> None:
+    limits(site, _PATIENCE=inf)  # the second time, more of its own work is ready
     waits = {wait: wait[::-1] for wait in world.hidden}
     others = {**waits, "zid-": "zie-", "zflow": "zfloz", "zdata_key": "zdata_kez"}
 

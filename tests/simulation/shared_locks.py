@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flowengine.journal.accounts import Answer, answer, is_unlimited, settled
+from flowengine.journal.accounts import Answer, answer, charged, is_unlimited
 from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.events import Granted
 from flowengine.kernel.state.records import State
@@ -37,7 +37,7 @@ class SharedLocks:
             self._told.pop((command.lock, command.unit), None)
             found = self._answers.pop((command.lock, command.unit), Answer())
             used = self.used.get(command.lock, {})
-            self.used[command.lock] = settled(used, found.amounts, command.used)
+            self.used[command.lock] = charged(used, found.amounts, command.used)
         if queue and queue[0].needs is not None:
             self._answer(queue)
         else:

@@ -311,8 +311,8 @@ class FaultyStore(JournalStore):
     def outbox(self) -> list[Outgoing]:
         return self._alive.outbox()
 
-    def settle(self, number: int, refused: str | None) -> None:
-        self._write("settle", number, refused)
+    def acknowledge(self, number: int, refused: str | None) -> None:
+        self._write("acknowledge", number, refused)
 
     def undelivered(self, execution: str) -> list[Outgoing]:
         return self._alive.undelivered(execution)

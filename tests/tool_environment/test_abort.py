@@ -413,7 +413,7 @@ from flowengine.tool_environment import LocalEnvironment, tool
 @tool
 def act() -> None:
     open({str(tmp_path / "acted")!r}, "a").write("x")
-    os._exit(9)
+    os.kill(os.getpid(), 9)
 
 async def main():
     env = LocalEnvironment(engine=Engine({str(tmp_path / "calls")!r}), execution_id="x")
@@ -425,7 +425,7 @@ asyncio.run(main())
     import sys
 
     done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
-    assert done.returncode == 9
+    assert done.returncode == -9
 
     @tool
     def act() -> None:

@@ -18,6 +18,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
+from tests.replacing import Limits
 from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.world import Asked, Counting, Seen, Slow, call, echo, made, run, until
 
@@ -305,9 +306,9 @@ def test_the_loops_of_several_threads_share_an_engine() -> None:
 
 
 async def test_an_engine_in_memory_forgets_calls_that_have_ended(
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
 ) -> None:
-    monkeypatch.setattr(calls, "_PRUNED", 3)
+    limits(calls, _PRUNED=3)
 
     async with await made(echo) as env:
         for number in range(10):

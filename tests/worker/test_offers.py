@@ -12,6 +12,7 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.inspection import unattended
 from tests.engines import world
+from tests.replacing import Limits
 from tests.worker import worker_process
 from tests.worker.test_taking import Stage
 
@@ -82,10 +83,10 @@ def test_each_step_runs_where_it_can_and_another_worker_takes_over_from_a_killed
 
 @pytest.mark.parametrize("every", ["0ms", "10ms"])
 def test_a_worker_hands_over_what_another_one_has_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: str
+    tmp_path: Path, limits: Limits, every: str
 ) -> None:
     """Although it always has something to run, which goes on where the execution is driven then."""
-    monkeypatch.setattr(unattended, "PATIENCE", 50)
+    limits(unattended, PATIENCE=50)
     file = world.make(tmp_path / "flow", TURNS.replace("<EVERY>", every))
 
     async def main() -> None:

@@ -21,6 +21,7 @@ from flowengine.worker import loop
 from flowengine.worker.loop import TakenExecution, Worker
 from tests.engines import child, world
 from tests.engines.test_leases import SLOW
+from tests.replacing import Limits
 
 BOUND = 60.0
 ASKING = "steps: [{id: ask, approval: {title: Go?}}]\n"
@@ -108,10 +109,10 @@ def test_each_kind_of_what_is_due_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reported", [True, False])
 # Shows V3
 def test_it_wakes_when_another_process_has_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, reported: bool
 ) -> None:
     """By the report of the operating system, else by looking now and then."""
-    monkeypatch.setattr(loop, "LOOK", 3600.0 if reported else 0.05)
+    limits(loop, LOOK=3600.0 if reported else 0.05)
     if not reported:
         monkeypatch.setattr(loop, "reports_of", lambda folder: None)
 
@@ -134,8 +135,8 @@ def test_it_wakes_when_another_process_has_written(
 
 
 # Shows V3
-def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LOOK", 3600.0)
+def test_it_wakes_when_a_timer_is_due(tmp_path: Path, limits: Limits) -> None:
+    limits(loop, LOOK=3600.0)
 
     async def play(engine: Engine) -> None:
         file = world.make(tmp_path, "steps: [{id: nap, wait: 300ms}]\n")
@@ -147,8 +148,8 @@ def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 # Shows V11
-def test_it_wakes_when_a_schedule_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LOOK", 3600.0)
+def test_it_wakes_when_a_schedule_is_due(tmp_path: Path, limits: Limits) -> None:
+    limits(loop, LOOK=3600.0)
 
     class Ahead:
         ahead = 0
@@ -204,7 +205,7 @@ def test_schedules_that_cannot_start_are_tried_less_and_less_often_and_hold_up_n
     for now in range(200):
         if now == 150:
             errors["broken"] = None
-        worker.look()
+        worker.poll()
 
     assert [at for at, name in tried if name == "broken"][:8] == [0, 1, 3, 7, 15, 31, 63, 123]
     assert [at for at, name in tried if name == "broken"][8:] == [*range(183, 200)]
@@ -443,7 +444,7 @@ def test_an_execution_is_counted_and_told_by_the_worker_that_runs_it(tmp_path: P
                 file = world.make(tmp_path / f"{number}", FAILING if number % 2 else ASKING)
                 engine.start(file, id=f"e{number}")
             for stage in stages:
-                stage.worker.look()
+                stage.worker.poll()
             tasks = [task for stage in stages for task in stage.worker._tasks]
             await asyncio.wait(tasks)
             for stage in stages:

@@ -19,6 +19,7 @@ from flowengine.server.running import Serving, serve
 from flowengine.testing import scripted
 from flowengine.util.blocking import run_on_new_loop
 from tests.engines import world
+from tests.replacing import Limits
 from tests.worker.test_taking import Stage, statuses
 
 MODULE = """
@@ -79,10 +80,10 @@ OVER = {"succeeded", "failed"}
     ],
 )
 def test_whatever_a_function_does_its_execution_fails_and_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, it: str, error: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, it: str, error: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(user_code, "FUNCTION_SECONDS", 0.5)
+    limits(user_code, FUNCTION_SECONDS=0.5)
     Path("users.py").write_text(MODULE.replace("IT", it))
     Path("script.json").write_text(json.dumps([{"text": "words " * 80}] * 3))
     ended: dict[str, Any] = {}
@@ -102,8 +103,8 @@ def test_whatever_a_function_does_its_execution_fails_and_others_go_on(
     assert ended["tasks"].status == "succeeded"
 
 
-def test_instructions_that_do_not_return_end_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_code, "FUNCTION_SECONDS", 0.2)
+def test_instructions_that_do_not_return_end_the_turn(limits: Limits) -> None:
+    limits(user_code, FUNCTION_SECONDS=0.2)
     released = threading.Event()
     agent = Agent(name="desk", instructions=lambda: str(released.wait(60)), model="scripted/x")
     with scripted(), pytest.raises(Exception, match="instructions of agent 'desk' did not"):

@@ -169,7 +169,7 @@ class Passwords:
     def __init__(self) -> None:
         self._held: WeakKeyDictionary[library.Page, list[str]] = WeakKeyDictionary()
 
-    async def look(self, page: library.Page, *more: str) -> None:
+    async def read(self, page: library.Page, *more: str) -> None:
         """Read the password fields of a page, including frames.
 
         Args:
@@ -297,7 +297,7 @@ class ApprovalGuard:
         if approved.get("browser", self.opening) != self.opening:
             raise ActionFailed(_ANOTHER_BROWSER)
         if PASSWORD in self.asks:
-            await self._passwords.look(planned.page, *await _entered(planned))
+            await self._passwords.read(planned.page, *await _entered(planned))
         target, origins = await self._found(planned)
         if target is None:
             if approved and "host" not in approved["target"]:  # A host may be known by now.
@@ -372,7 +372,7 @@ class ApprovalGuard:
     async def watch(self, context: library.BrowserContext) -> None:
         """Stop unapproved requests of a profile that would send a password."""
         if PASSWORD in self.asks:
-            await context.route("**/*", self._look)
+            await context.route("**/*", self._check)
 
     def stopped_actions(self) -> list[str]:
         """Return messages about requests stopped since the last call."""
@@ -386,9 +386,9 @@ class ApprovalGuard:
         """
         self._released = frozenset()
         if PASSWORD in self.asks and page is not None:
-            await self._passwords.look(page)
+            await self._passwords.read(page)
 
-    async def _look(self, route: library.Route) -> None:
+    async def _check(self, route: library.Route) -> None:
         """Check a request before it is sent."""
         request, to = route.request, _origin(route.request.url)
         try:

@@ -64,7 +64,6 @@ class Acting:
 
     @property
     def page(self) -> library.Page:
-        """The active page."""
         return self.tab.page
 
     @property

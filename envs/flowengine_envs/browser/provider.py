@@ -29,11 +29,9 @@ class BrowserProvider(Provider["Browser"]):
         return (Browser,)
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
         return BrowserConfig
 
     def policy_model(self) -> type[BaseModel]:
-        """Return the model of `policy:`."""
         return BrowserPolicy
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:

@@ -272,7 +272,7 @@ class Downloads:
 
     def save(self, download: library.Download) -> None:
         """Start saving a file that a page offers."""
-        task = asyncio.ensure_future(self._take(download))
+        task = asyncio.ensure_future(self._save(download))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -293,7 +293,7 @@ class Downloads:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _take(self, download: library.Download) -> None:
+    async def _save(self, download: library.Download) -> None:
         url = shown_url(download.url) if not download.url.startswith("data:") else "data:"
         try:
             reason = await self._arrived(download)

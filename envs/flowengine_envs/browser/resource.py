@@ -291,13 +291,13 @@ class Browser(Verbs):
         """Return the observation after an action."""
         try:
             if not acting.tab.is_closed:
-                await acting.tab.settle(self._config.settle)
+                await acting.tab.wait_loaded(self._config.settle)
             began = asyncio.get_running_loop().time()
             answers, _ = await asyncio.gather(
-                acting.tab.answers(), session.settle(self._config.settle)
+                acting.tab.answers(), session.wait_tracked(self._config.settle)
             )
             if session.tab is not acting.tab:
-                await session.tab.settle(self._config.settle)
+                await session.tab.wait_loaded(self._config.settle)
             going_on = await session.downloads.wait(self._config.action_timeout)
             await session.ready()
             late = asyncio.get_running_loop().time() - began > _LATELY

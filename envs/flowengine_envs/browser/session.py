@@ -125,7 +125,7 @@ class TabState:
         page.on("crash", self._crash)
         page.on("close", lambda *_: self.requests.forget())
 
-    async def settle(self, seconds: float) -> None:
+    async def wait_loaded(self, seconds: float) -> None:
         """Wait until the requests of an action have been answered, up to this time."""
         with suppress(TimeoutError, library.Error):
             async with asyncio.timeout(seconds):
@@ -259,7 +259,6 @@ class BrowserSession:
 
     @property
     def tab(self) -> TabState:
-        """The active tab."""
         return self.tabs[self.active]
 
     async def has_ended(self) -> bool:
@@ -309,7 +308,7 @@ class BrowserSession:
             async with asyncio.timeout(_CLOSING):
                 await tab.page.close(run_before_unload=False)
 
-    async def settle(self, seconds: float) -> None:
+    async def wait_tracked(self, seconds: float) -> None:
         """Wait until tabs opened by pages are tracked.
 
         A tab that is not tracked in time may never be, so later calls do not wait for it.

@@ -60,7 +60,6 @@ class DocumentsProvider(SupervisedProvider[Documents]):
     only_in: ClassVar[tuple[str, ...]] = ("namespace", "host")
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
         return DocumentsConfig
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:

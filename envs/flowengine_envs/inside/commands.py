@@ -73,7 +73,6 @@ class Capture:
             self._loop.reading(self._fd, None)
 
     def resume(self) -> None:
-        """Resume reading."""
         if self.open:
             self._loop.reading(self._fd, self._ready)
 
@@ -137,10 +136,10 @@ class Capture:
         if self._late is not None:
             self._late(data)
         else:
-            self._take(data)
+            self._append(data)
         return len(data)
 
-    def _take(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         self.total += len(data)
         half = self._limits.kept // 2
         begins = data[: half - len(self._head)]
@@ -238,7 +237,12 @@ class RunningCommand:
         for fd, stream in STREAMS.items():
             reader, sinks[fd] = os.pipe()
             self._captures[stream] = Capture(
-                loop, reader, output, f"{name}-{stream}", partial(self._pass_on, stream), self._look
+                loop,
+                reader,
+                output,
+                f"{name}-{stream}",
+                partial(self._pass_on, stream),
+                self._finish_if_over,
             )
         self._reader: int | None = None
         if task.result:
@@ -303,9 +307,9 @@ class RunningCommand:
         if self._timer is not None:
             self._timer.cancel()
         self._loop.after(_AFTER, self._finish)
-        self._look()
+        self._finish_if_over()
 
-    def _look(self) -> None:
+    def _finish_if_over(self) -> None:
         """Finish once the program has ended and its output is complete."""
         waiting = self._reader is not None or any(each.open for each in self._captures.values())
         if self._ended is not None and not waiting:
@@ -351,7 +355,7 @@ class RunningCommand:
         self._result += data[: LARGEST_RESULT + 1 - len(self._result)]
         if not data:
             self._close_result()
-            self._look()
+            self._finish_if_over()
 
     def _close_result(self) -> None:
         if self._reader is not None:

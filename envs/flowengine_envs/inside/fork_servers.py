@@ -88,7 +88,6 @@ class ForkServer:
         return int(status)
 
     def close(self) -> None:
-        """Close the socket."""
         self._channel.close()
 
 

@@ -191,18 +191,18 @@ class _Keeping:
         request, fds = self._received()
         if self._given not in {None, standing()} or len(fds) != len(request["fds"]):
             os._exit(1)  # A program has changed this keeper, so a new one is needed.
-        self._tell(TAKEN)
+        self._send(TAKEN)
         try:
             leader = self._start(request, dict(zip(request["fds"], fds)))  # noqa: B905 - Python 3.9
         except OSError as error:
-            self._tell(FAILED, error.errno or errno.EINVAL)
+            self._send(FAILED, error.errno or errno.EINVAL)
         except (ValueError, subprocess.SubprocessError):
-            self._tell(FAILED, errno.EINVAL)
+            self._send(FAILED, errno.EINVAL)
         else:
-            self._tell(STARTED, leader)
+            self._send(STARTED, leader)
             self._wait(leader)
 
-    def _tell(self, kind: bytes, value: int = 0, extra: int = 0) -> None:
+    def _send(self, kind: bytes, value: int = 0, extra: int = 0) -> None:
         self._channel.sendall(RECORD.pack(kind, value, extra))
 
     def _received(self) -> tuple[dict[str, Any], list[int]]:
@@ -251,7 +251,7 @@ class _Keeping:
             own = {0: 0, 1: 1, 2: fds[2], fork_servers.CONTROL: theirs.fileno()}
             pid = _start(request, own, limits)
         self._server = ForkServer(plan, pid, ours)
-        self._tell(SERVER, pid)
+        self._send(SERVER, pid)
         return self._server.fork(request["preload"], fds)
 
     def _end_server(self, server: ForkServer) -> None:
@@ -263,7 +263,7 @@ class _Keeping:
         if self._server is not None and pid == self._server.pid:
             self._server.close()
             self._server = None
-            self._tell(SERVER)
+            self._send(SERVER)
 
     def _wait(self, leader: int) -> None:
         """Reap ended descendants until none is left, and report how the leader ended."""
@@ -272,11 +272,11 @@ class _Keeping:
             pid, status = os.waitpid(-1, 0)
             self._reaped(pid)
         alone = self._alone()
-        self._tell(ENDED, status, alone)
+        self._send(ENDED, status, alone)
         if not alone:
             while not self._alone():
                 self._reaped(os.waitpid(-1, 0)[0])
-            self._tell(FREE)
+            self._send(FREE)
 
     def _alone(self) -> bool:
         """Reap ended children. Return whether only the fork server is left."""

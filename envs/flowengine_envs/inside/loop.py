@@ -30,7 +30,6 @@ class ScheduledCall:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Cancel the call."""
         self.cancelled = True
 
 
@@ -182,7 +181,7 @@ class Outbox:
         self._waiting.clear()
         self._size = 0
         self._loop.writing(self._fd, None)
-        self._tell()
+        self._notify()
 
     def _flush(self) -> None:
         try:
@@ -199,9 +198,9 @@ class Outbox:
             self._failed()
             return
         self._loop.writing(self._fd, None)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         calls, self._drained = self._drained, []
         for call in calls:
             self._loop.after(0, call)

@@ -270,7 +270,7 @@ class SupervisedProgram:
     def _end(self, ended: ProgramEnd) -> None:
         if self.ended is None:
             self.ended = ended
-            self._tell(ended)
+            self._report_end(ended)
 
     def _kill_rest(self, ended: ProgramEnd) -> None:
         """Kill the processes that the program has left, and report its end once they are reaped.
@@ -287,9 +287,9 @@ class SupervisedProgram:
         if self._reaping is not None and self.ended is not None:
             self._reaping.cancel()
             self._reaping = None
-            self._tell(self.ended)
+            self._report_end(self.ended)
 
-    def _tell(self, ended: ProgramEnd) -> None:
+    def _report_end(self, ended: ProgramEnd) -> None:
         if signal.SIGKILL in {ended.signal, (ended.exit_code or 0) - 128}:  # or a child was killed
             free()
         self._ended(ended)

@@ -218,12 +218,12 @@ class SupervisorServer:
                 if isinstance(each, frames.Unusable):
                     self._fault(each.id, "bad_request", each.reason)
                 else:
-                    self._take(each)
+                    self._dispatch(each)
         except frames.Unauthentic as error:
             print(f"supervisor: {error}", file=sys.stderr)  # noqa: T201 - the sandbox's log
             self._end()
 
-    def _take(self, message: frames.LinkMessage) -> None:
+    def _dispatch(self, message: frames.LinkMessage) -> None:
         header = message.header
         id = header.get("id")
         if not isinstance(id, int):

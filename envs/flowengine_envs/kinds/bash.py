@@ -109,7 +109,6 @@ class BashProvider(SupervisedProvider[Bash]):
     runs_programs = True
 
     def policy_model(self) -> type[BaseModel]:
-        """Return the model of `policy:`."""
         return BashPolicy
 
     async def ensure(self, request: Request) -> Bash:

@@ -202,8 +202,6 @@ class Files(Provider[Folder]):
     inert = True
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
-
         class FilesConfig(Config):
             """A directory."""
 

@@ -160,7 +160,6 @@ class NodeProvider(SupervisedProvider[NodeSandbox]):
     live = True
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
         return NodeConfig
 
     async def probe(self, spec: Spec) -> None:

@@ -89,7 +89,7 @@ class PythonSandbox(Supervised):
         answer = await self._channel.request(
             "python",
             about="code",
-            on_answer=streams.take,
+            on_answer=streams.feed,
             code=code,
             inputs=given,
             timeout=seconds,
@@ -204,7 +204,6 @@ class Python(SupervisedProvider[PythonSandbox]):
     live = True
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
         return PythonConfig
 
     async def ensure(self, request: Request) -> PythonSandbox:

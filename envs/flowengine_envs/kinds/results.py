@@ -173,8 +173,8 @@ class OutputStreams:
             name: codecs.getincrementaldecoder("utf-8")("replace") for name in self._heads
         }
 
-    def take(self, header: dict[str, Any], payload: bytes) -> None:
-        """Take a piece of output that a supervisor sends during the call."""
+    def feed(self, header: dict[str, Any], payload: bytes) -> None:
+        """Process a piece of output that a supervisor sends during the call."""
         name = header.get("stream")
         if name not in self._heads:
             return
@@ -185,9 +185,9 @@ class OutputStreams:
         if self._on_output is not None:
             text = self._decoders[name].decode(payload)
             if text:
-                self._tell(name, text)
+                self._notify(name, text)
 
-    def _tell(self, name: str, text: str) -> None:
+    def _notify(self, name: str, text: str) -> None:
         """Call the listener. A listener that raises is not called again."""
         assert self._on_output is not None
         try:

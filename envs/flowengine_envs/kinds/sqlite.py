@@ -350,7 +350,6 @@ class Sqlite(Provider[Database]):
     sample: ClassVar[Mapping[str, Plain]] = {"path": MEMORY}
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
         from pydantic import Field
 
         class SqliteConfig(Config):
@@ -408,7 +407,6 @@ class Sqlite(Provider[Database]):
         return not resource.given_back
 
     async def release(self, resource: Database) -> None:
-        """Close the database."""
         await resource.close()
 
     async def run(

@@ -216,7 +216,7 @@ class Supervised(InWorkspace):
         exchange = self._channel.send_request(
             "run",
             about=argv[0],
-            on_answer=streams.take,
+            on_answer=streams.feed,
             argv=[*argv],
             env={**self._variables, **(env or {})},
             cwd=self._directory(cwd),

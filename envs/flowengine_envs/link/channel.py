@@ -196,7 +196,7 @@ class Channel:
         self._last += 1
         exchange = Exchange(self._last, on_answer, about)
         self._exchanges[exchange.id] = exchange
-        self.tell(name, payload, id=exchange.id, **fields)
+        self.send(name, payload, id=exchange.id, **fields)
         return exchange
 
     async def end(self, exchange: Exchange, *, withdraw: bool = True) -> dict[str, Any]:
@@ -225,14 +225,14 @@ class Channel:
             for piece, last in _pieces(parts):
                 if exchange.done.done():
                     break
-                self.tell("write", piece, to=exchange.id, last=last)
+                self.send("write", piece, to=exchange.id, last=last)
                 await self.drained()
         except BaseException:
-            self.tell("cancel", to=exchange.id)
+            self.send("cancel", to=exchange.id)
             self._exchanges.pop(exchange.id, None)
             raise
 
-    def tell(self, name: str, payload: bytes = b"", **fields: Any) -> None:
+    def send(self, name: str, payload: bytes = b"", **fields: Any) -> None:
         """Send a request without waiting for its answer."""
         # Frames are numbered, so concurrent threads would break the connection.
         assert asyncio.get_running_loop() is self._loop, "a channel is used on its own loop"
@@ -272,7 +272,7 @@ class Channel:
     async def _withdraw(self, exchange: Exchange) -> None:
         """Cancel a request, and wait until it has ended."""
         if not self._lost:
-            self.tell("cancel", to=exchange.id)
+            self.send("cancel", to=exchange.id)
             await asyncio.wait([exchange.done], timeout=_ENDING)
 
     async def _read(self) -> None:
@@ -281,7 +281,7 @@ class Channel:
                 self._received += 1
                 for each in self._opener.feed(data):
                     if isinstance(each, frames.LinkMessage):
-                        self._take(each)
+                        self._dispatch(each)
                     else:
                         self._give_up(each)
         except (OSError, frames.Unauthentic):
@@ -301,9 +301,9 @@ class Channel:
                 self._lose()
             else:
                 pings += 1
-                self.tell("ping")
+                self.send("ping")
 
-    def _take(self, message: frames.LinkMessage) -> None:
+    def _dispatch(self, message: frames.LinkMessage) -> None:
         header = message.header
         if "late" in header:
             if self._late is not None:
@@ -322,7 +322,7 @@ class Channel:
             except Exception as error:
                 exchange.done.set_exception(error)
                 exchange.done.exception()  # The caller may have been cancelled.
-                self.tell("cancel", to=exchange.id)
+                self.send("cancel", to=exchange.id)
 
     def _give_up(self, unusable: frames.Unusable) -> None:
         """End the request whose answer is unreadable. No other answer will arrive."""

@@ -24,7 +24,6 @@ class TooLong(ValueError):
 
 
 def part(data: bytes) -> bytes:
-    """Return bytes as a part."""
     return len(data).to_bytes(_HEAD, "big") + data
 
 

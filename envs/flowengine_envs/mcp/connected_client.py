@@ -166,7 +166,7 @@ class ConnectedClient(Resource):
     def _made(self) -> AbstractAsyncContextManager[library.Client]:
         options: dict[str, Any] = {"mode": self._mode}
         if self._roots:
-            options["list_roots_callback"] = self._tell_roots
+            options["list_roots_callback"] = self._send_roots
         return library.Client(
             self._streams(),
             logging_callback=_ignore_log,
@@ -205,7 +205,7 @@ class ConnectedClient(Resource):
             )
         return await self._open_calls.answer(params)
 
-    async def _tell_roots(self, context: Any) -> Any:
+    async def _send_roots(self, context: Any) -> Any:
         return library.ListRootsResult(
             roots=[library.Root(uri=FileUrl(f"file://{root}")) for root in self._roots]
         )

@@ -153,7 +153,6 @@ class _EventLines(httpx2.AsyncByteStream):
         yield b"".join(parts)
 
     async def aclose(self) -> None:
-        """Close it."""
         await self._stream.aclose()
 
 

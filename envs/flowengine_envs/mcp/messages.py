@@ -98,7 +98,7 @@ class PendingRequests:
             if message.method == "notifications/cancelled":
                 self._ours.discard(_cancelled(message.params))
         else:
-            self._settle(message.id)
+            self._finish(message.id)
 
     def received(self, line: bytes) -> list[library.JSONRPCMessage]:
         """Return the messages that replace a line for the session.
@@ -120,7 +120,7 @@ class PendingRequests:
                 self._room.clear()
         elif isinstance(message, library.JSONRPCNotification):
             if message.method == "notifications/cancelled":
-                self._settle(_cancelled(message.params))
+                self._finish(_cancelled(message.params))
         elif message.id is None or not self._was_ours(message.id):
             why = f"it answers a request that was never made: {printable(str(message.id)[:50])}"
             if isinstance(message, library.JSONRPCError):
@@ -156,7 +156,7 @@ class PendingRequests:
         """Wait while too many of the server's own requests are unanswered."""
         await self._room.wait()
 
-    def _settle(self, number: library.RequestId | None) -> None:
+    def _finish(self, number: library.RequestId | None) -> None:
         if number is not None:
             self._theirs.discard(_key(number))
         if len(self._theirs) < _ANSWERING:
@@ -192,12 +192,10 @@ class CheckedStream:
         self._mask = mask
 
     async def __aenter__(self) -> Self:
-        """Open the stream."""
         await self._stream.__aenter__()
         return self
 
     async def __aexit__(self, *exc_info: Any) -> None:
-        """Close it."""
         await self._stream.__aexit__(*exc_info)
 
     async def __aiter__(self) -> AsyncIterator[Any]:

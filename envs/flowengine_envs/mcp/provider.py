@@ -172,7 +172,6 @@ class Mcp(Provider[McpSession | Sessions]):
     sample: ClassVar[Mapping[str, Plain]] = {"command": "true"}
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
         return McpConfig
 
     def default_sandbox(self, config: Mapping[str, Any]) -> str | None:

@@ -397,7 +397,6 @@ def text_of(tool: Mapping[str, Plain]) -> str:
 
 
 def digest_of(text: str) -> str:
-    """Return the digest of a text."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 

@@ -166,18 +166,18 @@ class Proxy:
         except asyncio.IncompleteReadError:
             return
         except (_Bad, asyncio.LimitOverrunError) as error:
-            await _tell((reader, client), 400, "Bad Request", str(error))
+            await _respond((reader, client), 400, "Bad Request", str(error))
             return
         try:
             onward, server = await self._connect(request.host, request.port)
         except UrlRefused as error:
             if self._refused is not None:
                 self._refused(Refusal(request.host, request.port, error.message))
-            await _tell((reader, client), 403, "Forbidden", error.message)
+            await _respond((reader, client), 403, "Forbidden", error.message)
         except TimeoutError as error:
-            await _tell((reader, client), 504, "Gateway Timeout", failure_reason(error))
+            await _respond((reader, client), 504, "Gateway Timeout", failure_reason(error))
         except (OSError, ValueError) as error:
-            await _tell((reader, client), 502, "Bad Gateway", failure_reason(error))
+            await _respond((reader, client), 502, "Bad Gateway", failure_reason(error))
         else:
             try:
                 server.write(request.onward)
@@ -261,7 +261,7 @@ async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> 
         sink.write_eof()
 
 
-async def _tell(stream: Stream, status: int, phrase: str, reason: str) -> None:
+async def _respond(stream: Stream, status: int, phrase: str, reason: str) -> None:
     reader, client = stream
     body = f"{reason}\n".encode("utf-8", "replace")
     head = (

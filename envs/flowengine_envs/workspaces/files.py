@@ -250,7 +250,6 @@ class Reading:
         return data
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
 
 

@@ -324,10 +324,10 @@ async def _received(litellm: Any, asked: _Asked) -> SentReply:
     parts = asked.parts if "stream" in asked.sent else None
     arriving = ArrivingReply(parts, asked.names)
     if parts is None:
-        arriving.take_whole(response)
+        arriving.feed_whole(response)
         usage = [getattr(response, "usage", None)]
     else:
-        usage = await _take_stream(asked.request.model, response, arriving)
+        usage = await _read_stream(asked.request.model, response, arriving)
     calls = arriving.calls
     data = _provider_parts(arriving, calls)
     reply = SentReply(
@@ -343,7 +343,7 @@ async def _received(litellm: Any, asked: _Asked) -> SentReply:
     return reply
 
 
-async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list[Any]:
+async def _read_stream(model: str, stream: Any, arriving: ArrivingReply) -> list[Any]:
     """Read a stream, and return the usage that its provider reported.
 
     Raises:
@@ -351,7 +351,7 @@ async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list
     """
     try:
         async for chunk in stream:
-            arriving.take(chunk)
+            arriving.feed(chunk)
         # If a stream just stops, the library invents a finish reason, which is ignored here.
         arriving.finish = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
             stream, "intermittent_finish_reason", None

@@ -120,7 +120,7 @@ def read_sent(
         reader.read_text()
     else:
         reader.read_native()
-    reader.tell_unread(calling)
+    reader.report_unread(calling)
     return ModelReply(
         reader.message(),
         "calls" if reader.entries else sent.ended,
@@ -172,7 +172,7 @@ class _Reader:
     def read_native(self) -> None:
         """Read the native calls. No part of the text counts as a call."""
         if self.content:
-            self._take(self._read((), None))
+            self._add_reading(self._read((), None))
         by_name = {tool.name: tool for tool in self.request.tools}
         repairs: list[str] = []
         for call in self.sent.calls[:MAX_CALLS]:
@@ -187,12 +187,12 @@ class _Reader:
                 self._enter(id, made.name, _as_sent(call.arguments) or _json(made.arguments))
         if len(self.sent.calls) > MAX_CALLS:
             self.faults.append(CallFault(None, None, NOT_MADE))
-        self._tell_repairs(repairs)
+        self._report_repairs(repairs)
 
     def read_text(self) -> None:
         tools, form = text_tools_of(self.request), form_of(self.request)
         reading = self._read(tools, form)
-        self._take(reading)
+        self._add_reading(reading)
         faults = reading.faults
         if must_call(self.request) and not (reading.calls or faults):
             faults = (InvalidCall(f"There is no call in your reply. {MUST_CALL}"),)
@@ -205,7 +205,7 @@ class _Reader:
         thought = None if self.sent.reasoning is None else bool(self.reasoning.strip())
         return read_reply(self.content, tools, form, ended=self.ended, thought=thought)
 
-    def tell_unread(self, calling: FunctionCalling) -> None:
+    def report_unread(self, calling: FunctionCalling) -> None:
         """Report a probable call in the text that was not made."""
         told_already = calling == "text" and self.faults
         if told_already:
@@ -226,10 +226,10 @@ class _Reader:
             text = UNREAD.format(unread.tool, "by function calling only")
         self.faults.append(CallFault(None, unread.tool, text))
 
-    def _take(self, reading: ParsedReply) -> None:
+    def _add_reading(self, reading: ParsedReply) -> None:
         self.content = reading.content
         self.reasoning = "\n".join(filter(None, [self.reasoning, reading.reasoning]))
-        self._tell_repairs(reading.repairs)
+        self._report_repairs(reading.repairs)
         for call in reading.calls:
             id = self._id("")
             self.calls.append(ModelCall(id, call.name, call.arguments))
@@ -239,7 +239,7 @@ class _Reader:
         function: Message = {"name": name, "arguments": arguments}
         self.entries.append({"id": id, "type": "function", "function": function})
 
-    def _tell_repairs(self, repairs: Iterable[str]) -> None:
+    def _report_repairs(self, repairs: Iterable[str]) -> None:
         if distinct := list(dict.fromkeys(repairs)):
             self.events.append(
                 {"event": "repaired", "model": self.request.model, "what": [*distinct]}
@@ -404,7 +404,7 @@ class ArrivingReply:
             for call in self._calls.values()
         ]
 
-    def take(self, chunk: Any) -> None:
+    def feed(self, chunk: Any) -> None:
         """Process the next chunk of the stream."""
         for choice in chunk.choices or ():
             self.finish = choice.finish_reason or self.finish
@@ -413,26 +413,26 @@ class ArrivingReply:
                 self._think(block)
             for call in getattr(delta, "tool_calls", None) or ():
                 self._call(call, getattr(call, "index", None))
-            self._take_single_call(delta)
-            self._take_texts(delta)
+            self._feed_single_call(delta)
+            self._feed_texts(delta)
 
-    def take_whole(self, response: Any) -> None:
+    def feed_whole(self, response: Any) -> None:
         """Process a reply that was not streamed."""
         for choice in response.choices[:1]:
             self.finish = choice.finish_reason
             self.thinking_blocks += getattr(choice.message, "thinking_blocks", None) or ()
             for place, call in enumerate(getattr(choice.message, "tool_calls", None) or ()):
                 self._call(call, place)
-            self._take_single_call(choice.message)
-            self._take_texts(choice.message)
+            self._feed_single_call(choice.message)
+            self._feed_texts(choice.message)
 
-    def _take_single_call(self, delta: Any) -> None:
-        """Take a call in the form that OpenAI had before a reply could contain several."""
+    def _feed_single_call(self, delta: Any) -> None:
+        """Process a call in the form that OpenAI had before a reply could contain several."""
         function = getattr(delta, "function_call", None)
         if function is not None and not getattr(delta, "tool_calls", None):
             self._call(SimpleNamespace(function=function), _SINGLE_CALL)
 
-    def _take_texts(self, delta: Any) -> None:
+    def _feed_texts(self, delta: Any) -> None:
         refusal = (getattr(delta, "provider_specific_fields", None) or {}).get("refusal")
         if text := getattr(delta, "content", None) or refusal:  # it stands in place of an answer
             self.content.append(text)

@@ -140,7 +140,6 @@ class MarkedForm:
         self.head = re.compile(rf"{self.opening}\s+(?:tool|name)\s*=\s*{_NAME}")
 
     def write(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-        """Return calls in this form."""
         return "\n".join(self._call(name, arguments) for name, arguments in calls)
 
     def placeholder(self, name: str) -> str:
@@ -161,7 +160,6 @@ class MarkedForm:
 
 @lru_cache(maxsize=64)
 def marked(mark: str) -> MarkedForm:
-    """Return the form with a mark."""
     return MarkedForm(mark)
 
 

@@ -248,7 +248,7 @@ class _Scan:
     def run(self) -> None:
         events, at = events_of(self.form), 0
         while match := events.search(self.text, at):
-            at = self._take(match)
+            at = self._process(match)
             if self.calls > MAX_CALLS or self.faults >= MAX_FAULTS:
                 self._cut(at, len(self.text))
                 break
@@ -298,7 +298,7 @@ class _Scan:
         """The end of the last part that is not content."""
         return self.cuts[-1].end if self.cuts else self.begin
 
-    def _take(self, match: re.Match[str]) -> int:
+    def _process(self, match: re.Match[str]) -> int:
         """Process a match, and return where to continue."""
         if match["fence"]:
             return self._fence(match)

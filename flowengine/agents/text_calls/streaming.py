@@ -83,7 +83,7 @@ class StreamFilter:
         self._found = []
         if self._state != "held":
             self._text += piece
-            while self._reasoning() if self._state == "reasoning" else self._take():
+            while self._reasoning() if self._state == "reasoning" else self._process_next():
                 pass
             if (old := self._at - INDENT - 1) > INDENT:
                 self._text, self._at = self._text[old:], self._at - old
@@ -131,7 +131,7 @@ class StreamFilter:
         if stays < len(text):
             self._blanks.append(text[stays:])
 
-    def _take(self) -> bool:
+    def _process_next(self) -> bool:
         """Show text that cannot start anything else. Return whether to continue."""
         text, match = self._text, self._events.search(self._text, self._at)
         if match is None:

@@ -46,11 +46,6 @@ flowengine approve --all --batch documents --dry-run""",
     fixed(counts_as="approve"),
 )
 def approve_command(arguments: Namespace) -> int:
-    """Approve.
-
-    Returns:
-        The exit code.
-    """
     return deciding.run(arguments, None)
 
 
@@ -63,11 +58,6 @@ flowengine reject a7f3 --attach scan.pdf --as ben""",
     fixed(counts_as="reject"),
 )
 def reject_command(arguments: Namespace) -> int:
-    """Reject.
-
-    Returns:
-        The exit code.
-    """
     return deciding.run(arguments, None)
 
 
@@ -86,11 +76,6 @@ flowengine respond 4c1d --value @result.json --comment "paid in cash\"""",
     ),
 )
 def respond_command(arguments: Namespace) -> int:
-    """Respond.
-
-    Returns:
-        The exit code.
-    """
     return deciding.run(arguments, "respond")
 
 
@@ -110,11 +95,6 @@ flowengine approvals list --flow expense --status closed --limit 10""",
     read.LIMIT,
 )
 def approvals_list_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     session = session_for_list(arguments)
     if session is None:
         return 0
@@ -155,11 +135,6 @@ def approvals_list_command(arguments: Namespace) -> int:
     arg("wait", "ID", "its id, or any unambiguous prefix"),
 )
 def approvals_show_command(arguments: Namespace) -> int:
-    """Show it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         wait = session.engine.approvals.show(arguments.wait)
         if arguments.json:
@@ -196,11 +171,6 @@ flowengine approvals decide 4c1d --choice respond --value "done by hand\"""",
     ),
 )
 def approvals_decide_command(arguments: Namespace) -> int:
-    """Decide.
-
-    Returns:
-        The exit code.
-    """
     return deciding.run(arguments, arguments.choice)
 
 
@@ -208,11 +178,7 @@ _OWNERSHIP = together(arg("wait", "ID", "an approval, by any unambiguous prefix"
 
 
 def _say(session: CliSession, wait: WaitInfo) -> int:
-    """Report the last change of an approval's ownership, and how to answer it.
-
-    Returns:
-        The exit code.
-    """
+    """Report the last change of an approval's ownership, and how to answer it."""
     if session.arguments.json:
         out_json(wait)
         return 0
@@ -230,11 +196,6 @@ def _say(session: CliSession, wait: WaitInfo) -> int:
     _OWNERSHIP,
 )
 def approvals_claim_command(arguments: Namespace) -> int:
-    """Claim it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         wait = session.engine.approvals.claim(arguments.wait, by=arguments.by)
         return _say(session, wait)
@@ -244,11 +205,6 @@ def approvals_claim_command(arguments: Namespace) -> int:
     "release an approval that you have claimed", "flowengine approvals release a7f3", _OWNERSHIP
 )
 def approvals_release_command(arguments: Namespace) -> int:
-    """Release it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         wait = session.engine.approvals.release(arguments.wait, by=arguments.by)
         return _say(session, wait)
@@ -264,11 +220,6 @@ flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben""",
     arg("--comment", "TEXT", "the reason, kept with the delegation"),
 )
 def approvals_delegate_command(arguments: Namespace) -> int:
-    """Delegate it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         wait = session.engine.approvals.delegate(
             arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
@@ -284,11 +235,6 @@ def approvals_delegate_command(arguments: Namespace) -> int:
     ),
 )
 def grants_list_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         grants = session.engine.approvals.grants(arguments.execution)
         if arguments.json:
@@ -315,11 +261,6 @@ def grants_list_command(arguments: Namespace) -> int:
     read.on_behalf(),
 )
 def grants_revoke_command(arguments: Namespace) -> int:
-    """End it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         grant = session.engine.approvals.revoke(arguments.grant, by=arguments.by)
         if arguments.json:

@@ -17,11 +17,6 @@ from flowengine.kernel.notation.accounts import UNITS
     flag("--past", "include those whose period is over"),
 )
 def budgets_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         budgets = session.engine.budgets.list(arguments.key, past=arguments.past)
         if arguments.json:

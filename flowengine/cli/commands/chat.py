@@ -9,7 +9,7 @@ from collections.abc import Callable
 import flowengine
 from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
 from flowengine.cli.driving.dialogue import drive_and_ask
-from flowengine.cli.driving.drive import tell_host_steps
+from flowengine.cli.driving.drive import warn_of_host_steps
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.parsing.python_objects import object_of
@@ -89,7 +89,6 @@ def chat_command(arguments: Namespace) -> int:
 
 
 def _conversation(arguments: Namespace) -> Flow:
-    """Return the flow of a new conversation."""
     if read.names_python(arguments.file):
         folder = os.path.dirname(os.path.abspath(arguments.file))
         return conversation_with(object_of(arguments.file, Agent, "agent"), folder)
@@ -104,7 +103,7 @@ def _begun(session: CliSession, flow: Flow, model: str | None) -> Callable[[], E
         model: The model of all agents. None: as in the file.
     """
     loaded = session.engine.load(flow)
-    tell_host_steps(session, loaded)
+    warn_of_host_steps(session, loaded)
     [step] = flow.every()
     labels = {CHAT: step.spec["agent"]["name"], **read.model_labels(model)}
     inputs = read.inputs(loaded.inputs, session.arguments.input)
@@ -127,5 +126,5 @@ def _resumed(session: CliSession) -> Callable[[], ExecutionResult]:
                 f"{engine.user}",
                 hint=f"to read it: {session.command('show', session.short(execution))}",
             )
-    tell_host_steps(session, session.flow_of(execution))
+    warn_of_host_steps(session, session.flow_of(execution))
     return lambda: engine.resume(execution)

@@ -172,11 +172,7 @@ flowengine explain""",
     ),
 )
 def explain_command(arguments: Namespace) -> int:
-    """Print the explanations, or the list of all codes.
-
-    Returns:
-        The exit code.
-    """
+    """Print the explanations, or the list of all codes."""
     pages = explanations()
     codes = [code.upper() for code in arguments.codes]
     for code in codes:

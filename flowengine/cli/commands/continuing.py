@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from flowengine.cli.commands.run import load
-from flowengine.cli.driving.drive import drive, tell_host_steps
+from flowengine.cli.driving.drive import drive, warn_of_host_steps
 from flowengine.cli.driving.resuming import resume_due
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.parsing import arguments as read
@@ -63,7 +63,7 @@ def resume_command(arguments: Namespace) -> int:
         engine = session.engine
         execution = engine.executions.find(arguments.execution)
         if not session.is_served:
-            tell_host_steps(session, session.flow_of(execution))
+            warn_of_host_steps(session, session.flow_of(execution))
         on_crash = None if arguments.on_crash == "ask" else arguments.on_crash
         return drive(
             session,
@@ -101,11 +101,6 @@ flowengine retry 01k8xq7mf4jb --file fixed.yaml""",
     read.DRIVING,
 )
 def retry_command(arguments: Namespace) -> int:
-    """Try again.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         flow = load(session, arguments.file) if arguments.file else None
         try:
@@ -140,11 +135,6 @@ flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yam
     read.DRIVING,
 )
 def fork_command(arguments: Namespace) -> int:
-    """Fork it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         engine = session.engine
         changed = None if arguments.file is None else load(session, arguments.file)

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowengine.cli.commands.flows import show
 from flowengine.cli.commands.run import load
-from flowengine.cli.driving.drive import tell_host_steps
+from flowengine.cli.driving.drive import warn_of_host_steps
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, fixed, flag
 from flowengine.cli.session import CliSession
@@ -193,7 +193,7 @@ def deploy_command(arguments: Namespace) -> int:
         flows = [load(session, flow) for flow in arguments.flows]
         deployed, moved = [], []
         for flow in flows:
-            tell_host_steps(session, flow)
+            warn_of_host_steps(session, flow)
             if flow.modules and not arguments.quiet:
                 names = ", ".join(flow.modules)
                 err(f"{flow.id} imports from this host, not from the store: {names}")
@@ -214,11 +214,7 @@ def _deploy_there(session: CliSession, arguments: Namespace) -> int:
 
 
 def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
-    """Print the deployed flows and the moved executions.
-
-    Returns:
-        The exit code.
-    """
+    """Print the deployed flows and the moved executions."""
     arguments = session.arguments
     if arguments.json:
         out_json({"deployed": deployed, "upgraded": moved} if arguments.upgrade else deployed)

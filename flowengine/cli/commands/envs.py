@@ -29,11 +29,6 @@ flowengine envs list 01k8xq3zn3m0""",
     arg("execution", "ID", "only those of this execution (default: all)", nargs="?"),
 )
 def envs_list_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         environments = session.engine.open_environments(arguments.execution)
     if arguments.json:
@@ -52,11 +47,6 @@ def envs_list_command(arguments: Namespace) -> int:
     arg("environment", "NAME", NAME),
 )
 def envs_show_command(arguments: Namespace) -> int:
-    """Show it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         environment = session.engine.open_environment(arguments.environment)
     if arguments.json:
@@ -81,11 +71,7 @@ flowengine envs look browser --picture page.png""",
     ),
 )
 def envs_look_command(arguments: Namespace) -> int:
-    """Ask the process that has it open, and print the answer.
-
-    Returns:
-        The exit code.
-    """
+    """Ask the process that has it open, and print the answer."""
     with CliSession(arguments) as session:
         screen = session.engine.look_into_environment(arguments.environment)
     file: Path | None = arguments.picture
@@ -205,11 +191,6 @@ flowengine envs release analysis --force""",
     flag("--force", "end it even if the process that opened it is alive"),
 )
 def envs_release_command(arguments: Namespace) -> int:
-    """End it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         released = session.engine.release_environment(arguments.environment, force=arguments.force)
     if arguments.json:
@@ -224,11 +205,6 @@ def envs_release_command(arguments: Namespace) -> int:
 
 @command("end all environments that dead processes left open", "flowengine envs reap")
 def envs_reap_command(arguments: Namespace) -> int:
-    """End it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session, failures():
         reaped = session.engine.environments.reap()
     failed = any("error" in outcome for outcome in reaped)

@@ -84,7 +84,7 @@ def eval_command(arguments: Namespace) -> int:
         again = session.command("eval", arguments.file, "--id", id)
         _introduce(arguments, id, evaluation.outdated())
         try:
-            trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
+            trials = run_on_new_loop(evaluation.run(lambda trial: _report(arguments, trial)))
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"to continue: {again}") from None
         report = report_on(trials, plan.model.require, earlier, before or "")
@@ -124,9 +124,6 @@ def _add_case(arguments: Namespace, plan: EvalPlan) -> int:
     Its outputs are the reference answer of the judge, or are expected exactly if there is none. A
     single output is the answer itself.
 
-    Returns:
-        The exit code.
-
     Raises:
         UsageError: The execution has not succeeded.
     """
@@ -150,7 +147,7 @@ def _add_case(arguments: Namespace, plan: EvalPlan) -> int:
     return 0
 
 
-def _tell(arguments: Namespace, trial: Trial) -> None:
+def _report(arguments: Namespace, trial: Trial) -> None:
     """Report a trial that has its result, with the reasons if it has not passed."""
     if arguments.json or (trial.passed and not arguments.verbose):
         return

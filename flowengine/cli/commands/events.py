@@ -47,11 +47,6 @@ flowengine --json events 01k8xq7mf4jb --from-seq 40""",
     arg("--from-seq", "SEQ", "number of the first event (default: 0)", type=int, default=0),
 )
 def events_command(arguments: Namespace) -> int:
-    """Print the events.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         if arguments.otel:
             return _print_trace(session, session.execution(arguments.execution))

@@ -24,11 +24,6 @@ from flowengine.sdk.texts.visible_text import printable
     arg("execution", "ID", NEWEST, nargs="?"),
 )
 def files_list_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         execution = session.execution(arguments.execution)
         files = kept_files(session, execution)
@@ -68,11 +63,6 @@ flowengine files save 01k8xq7mf4jb report.pdf --to reports""",
     flag("--force", "replace files that exist there"),
 )
 def files_save_command(arguments: Namespace) -> int:
-    """Save them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         execution = session.execution(arguments.execution)
         files = chosen(kept_files(session, execution), arguments.files)

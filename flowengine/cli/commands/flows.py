@@ -43,11 +43,7 @@ _FLOW = arg("flow", "FLOW", "its id")
     "flowengine flows list",
 )
 def flows_list_command(arguments: Namespace) -> int:
-    """List the current version of each.
-
-    Returns:
-        The exit code.
-    """
+    """List the current version of each."""
     with CliSession(arguments) as session:
         flows = [flow for flow in session.engine.flows.versions() if flow["current"]]
         if arguments.json:
@@ -61,11 +57,7 @@ def flows_list_command(arguments: Namespace) -> int:
 
 
 def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
-    """Print deployed versions and what starts them: a line for each signal and schedule.
-
-    Returns:
-        The exit code.
-    """
+    """Print deployed versions and what starts them: a line for each signal and schedule."""
     rows = []
     for flow in flows:
         starts = session.engine.flows.starts(flow["flow"]) if flow["current"] else []
@@ -78,11 +70,7 @@ def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
 
 
 def show_schedules(session: CliSession, starts: Sequence[StartInfo]) -> int:
-    """Print the schedules of a flow, with their next times.
-
-    Returns:
-        The exit code.
-    """
+    """Print the schedules of a flow, with their next times."""
     if session.arguments.json:
         out_json(starts)
     else:
@@ -111,11 +99,6 @@ flowengine flows show report@1""",
     arg("name", "NAME", "a deployed flow: ID, ID@VERSION or hash"),
 )
 def flows_show_command(arguments: Namespace) -> int:
-    """Show it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         engine = session.engine
         facts = _facts(session, arguments.name)
@@ -198,11 +181,6 @@ flowengine flows undeploy report@2""",
     arg("name", "NAME", "its id, or ID@VERSION for an earlier version"),
 )
 def flows_undeploy_command(arguments: Namespace) -> int:
-    """Remove it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         removed = session.engine.flows.undeploy(arguments.name)
         if arguments.json:
@@ -214,11 +192,6 @@ def flows_undeploy_command(arguments: Namespace) -> int:
 
 @command("pause the schedules of a deployed flow", "flowengine flows pause report", _FLOW)
 def flows_pause_command(arguments: Namespace) -> int:
-    """Pause them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         return show_schedules(session, session.engine.flows.pause(arguments.flow))
 
@@ -229,11 +202,6 @@ def flows_pause_command(arguments: Namespace) -> int:
     _FLOW,
 )
 def flows_resume_command(arguments: Namespace) -> int:
-    """Resume them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         return show_schedules(session, session.engine.flows.resume(arguments.flow))
 
@@ -249,11 +217,6 @@ flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume""",
     read.LINGER,
 )
 def flows_trigger_command(arguments: Namespace) -> int:
-    """Run it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
         if arguments.no_resume or session.is_served:
@@ -307,14 +270,14 @@ def flows_backfill_command(arguments: Namespace) -> int:
     shown: list[dict[str, Any]] = []
     with CliSession(arguments) as session:
 
-        def tell(started: ScheduledStart) -> None:
+        def report(started: ScheduledStart) -> None:
             shown.append(_entry(session, started))
             if not arguments.json:
                 out("  ".join(shown[-1].values()))
                 flush()  # the next one may take hours
 
         if session.is_served:
-            _record_there(session, arguments, since, until, tell)
+            _record_there(session, arguments, since, until, report)
         else:
             run_on_new_loop(
                 session.engine.flows.backfill_async(
@@ -324,7 +287,7 @@ def flows_backfill_command(arguments: Namespace) -> int:
                     schedule=arguments.schedule,
                     concurrency=arguments.concurrency,
                     limit=arguments.limit,
-                    tell=tell,
+                    tell=report,
                 )
             )
     if arguments.json:

@@ -55,9 +55,6 @@ flowengine init writer --example agent""",
 def init_command(arguments: Namespace) -> int:
     """Create the files, and leave existing ones unchanged.
 
-    Returns:
-        The exit code.
-
     Raises:
         UsageError: A file cannot be written.
     """
@@ -132,11 +129,7 @@ flowengine schema --for expense.yaml -o .flowengine/expense.schema.json""",
     arg("-o --output", "FILE", "write to this file"),
 )
 def schema_command(arguments: Namespace) -> int:
-    """Print the schema, or write it.
-
-    Returns:
-        The exit code.
-    """
+    """Print the schema, or write it."""
     text = as_text(_schema(arguments))
     return print_or_write(f"{text}\n", arguments.output, quiet=arguments.quiet)
 

@@ -61,11 +61,6 @@ flowengine list --counts""",
     read.LIMIT,
 )
 def list_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     session = session_for_list(arguments)
     if session is None:
         return 0

@@ -26,11 +26,6 @@ flowengine logins add https://mcp.example.com --scope tickets:read --scope ticke
     many("--scope", "SCOPE", "request this scope. Default: those that the server names"),
 )
 def logins_add_command(arguments: Namespace) -> int:
-    """Log in.
-
-    Returns:
-        The exit code.
-    """
     key = LoginKey(current_user(), arguments.url, arguments.client_id)
     log_in_ahead(key, arguments.scope)
     if not arguments.quiet:
@@ -40,11 +35,6 @@ def logins_add_command(arguments: Namespace) -> int:
 
 @command("list the logins at MCP servers, without their tokens", "flowengine logins list")
 def logins_list_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     kept = [login for login in all_logins(err) if login.token is not None]
     views = [
         {
@@ -82,9 +72,6 @@ def logins_list_command(arguments: Namespace) -> int:
 )
 def logins_remove_command(arguments: Namespace) -> int:
     """Remove it.
-
-    Returns:
-        The exit code.
 
     Raises:
         NotFound: There is none.

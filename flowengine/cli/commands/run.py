@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, cast
 
-from flowengine.cli.driving.drive import drive, tell_host_steps
+from flowengine.cli.driving.drive import drive, warn_of_host_steps
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
@@ -53,11 +53,6 @@ echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -""",
     flag("--events", "print every event as a line of JSON instead of the outputs"),
 )
 def run_command(arguments: Namespace) -> int:
-    """Run the flow.
-
-    Returns:
-        The exit code.
-    """
     labels = dict(arguments.label) | read.model_labels(arguments.model)
     named = read.model_named(arguments.model)
     with named, CliSession(arguments, make=arguments.flow) as session:
@@ -66,7 +61,7 @@ def run_command(arguments: Namespace) -> int:
         flow = load(session, arguments.flow)
         inputs = read.inputs(flow.inputs, arguments.input) | _files(session, arguments)
         if arguments.id is not None:
-            tell_other_form(session, flow, arguments.id)
+            warn_of_other_form(session, flow, arguments.id)
         if arguments.detach or arguments.no_resume:
             execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
             if arguments.detach:
@@ -74,7 +69,7 @@ def run_command(arguments: Namespace) -> int:
 
             leave_recorded(session, [execution])
             return _report_id(session, execution)
-        tell_host_steps(session, flow)
+        warn_of_host_steps(session, flow)
         return drive(
             session,
             lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels),
@@ -107,11 +102,7 @@ def _start_there(session: CliSession, arguments: Namespace, labels: Mapping[str,
 
 
 def _report_id(session: CliSession, execution: str) -> int:
-    """Print the id of an execution that another process drives, with --json its record.
-
-    Returns:
-        The exit code.
-    """
+    """Print the id of an execution that another process drives, with --json its record."""
     if session.arguments.json:
         out_json(as_object(session, session.engine.executions.result(execution)))
     else:
@@ -148,7 +139,7 @@ def one_line_of(warning: Mapping[str, Any]) -> str:
     return f"{place}: warning[{warning['code']}]: {warning['message']}{hint}"
 
 
-def tell_other_form(session: CliSession, flow: LoadedFlow, execution: str) -> None:
+def warn_of_other_form(session: CliSession, flow: LoadedFlow, execution: str) -> None:
     """Report that an execution was started with another version of the flow, which it keeps."""
     try:
         record = session.engine.store.execution(execution)
@@ -164,11 +155,7 @@ def tell_other_form(session: CliSession, flow: LoadedFlow, execution: str) -> No
 
 
 def detach(session: CliSession, flow: LoadedFlow, execution: str) -> int:
-    """Start a background process that drives a recorded execution.
-
-    Returns:
-        The exit code.
-    """
+    """Start a background process that drives a recorded execution."""
     import subprocess
     import sys
 

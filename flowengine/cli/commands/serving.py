@@ -88,11 +88,7 @@ flowengine serve --port 0""",
     ),
 )
 def serve_command(arguments: Namespace) -> int:
-    """Serve until SIGTERM or SIGINT.
-
-    Returns:
-        The exit code.
-    """
+    """Serve until SIGTERM or SIGINT."""
     from flowengine.page.site import Site
     from flowengine.server.mcp.http import mcp_routes
     from flowengine.server.running import Ready, Serving, check, serve
@@ -196,9 +192,6 @@ flowengine worker --store temporal://127.0.0.1:7233/default""",
 def worker_command(arguments: Namespace) -> int:
     """Work until SIGTERM or SIGINT.
 
-    Returns:
-        The exit code.
-
     Raises:
         UsageError: An option does not apply to a store in Temporal.
     """
@@ -290,18 +283,18 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
     with CliSession(arguments, named=True) as session, session.engine.guarded():
         concurrency = arguments.concurrency or CONCURRENCY
 
-        def tell(taken: TakenExecution) -> None:
-            _tell(log, taken, session.engine.trace_of(taken.due.execution))
+        def report(taken: TakenExecution) -> None:
+            _report(log, taken, session.engine.trace_of(taken.due.execution))
 
-        def tell_start(start: ScheduledStart) -> None:
-            _tell_start(log, start)
+        def report_start(start: ScheduledStart) -> None:
+            _report_start(log, start)
 
         worker = Worker(
             session.engine,
             concurrency=concurrency,
             per_flow=arguments.per_flow,
-            tell=tell,
-            tell_start=tell_start,
+            tell=report,
+            tell_start=report_start,
         )
 
         def begun() -> None:
@@ -318,7 +311,7 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
             await until(work, log)
 
 
-def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
+def _report(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
     """Write the line about an execution that was taken, has failed, or cannot be run here."""
     due, error, result = taken.due, taken.error, taken.result
     if result is not None:
@@ -334,7 +327,7 @@ def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
     log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=deaths, trace=trace)
 
 
-def _tell_start(log: WorkerLog, start: ScheduledStart) -> None:
+def _report_start(log: WorkerLog, start: ScheduledStart) -> None:
     """Write the line about a schedule that is due."""
     error = None if start.error is None else str(start.error)
     event = "begun" if start.execution else "refused" if error else "skipped"
@@ -382,7 +375,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
             stopping=stopping,
             on_ready=begun,
             on_attempt=attempted,
-            on_start=partial(_tell_start, log),
+            on_start=partial(_report_start, log),
         )
 
     async with _answering(arguments, log, lambda: is_ready, list):
@@ -415,11 +408,7 @@ flowengine deploy expense.yaml && flowengine mcp
 flowengine mcp --store /srv/expense/.flowengine""",
 )
 def mcp_command(arguments: Namespace) -> int:
-    """Serve until standard input ends.
-
-    Returns:
-        The exit code.
-    """
+    """Serve until standard input ends."""
     from flowengine.server.mcp.stdio import serve_stdio
 
     output = results()

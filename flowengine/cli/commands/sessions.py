@@ -27,11 +27,6 @@ def _drop(default: int) -> Added:
     read.LIMIT,
 )
 def sessions_list_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         page = Sessions(session.engine).list(search=arguments.search, limit=arguments.limit)
     if arguments.json:
@@ -52,11 +47,6 @@ def sessions_list_command(arguments: Namespace) -> int:
 
 @command("show the messages of a session", "flowengine sessions show ana", _NAME)
 def sessions_show_command(arguments: Namespace) -> int:
-    """Show them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         conversation = Sessions(session.engine).read(arguments.name)
     if arguments.json:
@@ -79,11 +69,6 @@ def sessions_show_command(arguments: Namespace) -> int:
     _drop(0),
 )
 def sessions_branch_command(arguments: Namespace) -> int:
-    """Branch it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         Sessions(session.engine).branch(arguments.name, arguments.to, drop=arguments.drop)
     out(printable(f"{arguments.to}: a branch of {arguments.name}"))
@@ -97,11 +82,6 @@ def sessions_branch_command(arguments: Namespace) -> int:
     _drop(1),
 )
 def sessions_trim_command(arguments: Namespace) -> int:
-    """Trim it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         Sessions(session.engine).trim(arguments.name, arguments.drop)
     out(printable(f"{arguments.name}: trimmed"))
@@ -112,11 +92,6 @@ def sessions_trim_command(arguments: Namespace) -> int:
     "end a session, which can still be shown and branched", "flowengine sessions end ana", _NAME
 )
 def sessions_end_command(arguments: Namespace) -> int:
-    """End it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         result = Sessions(session.engine).end(arguments.name)
     out(printable(f"{arguments.name}: {result.status}"))
@@ -125,11 +100,6 @@ def sessions_end_command(arguments: Namespace) -> int:
 
 @command("delete a session and all that is stored of it", "flowengine sessions delete ana", _NAME)
 def sessions_delete_command(arguments: Namespace) -> int:
-    """Delete it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         Sessions(session.engine).delete(arguments.name)
     out(printable(f"{arguments.name}: deleted"))

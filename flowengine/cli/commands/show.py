@@ -53,11 +53,6 @@ flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read""",
     ),
 )
 def show_command(arguments: Namespace) -> int:
-    """Show it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         info = session.engine.executions.show(
             session.execution(arguments.execution),
@@ -271,11 +266,6 @@ def _took(info: ExecutionInfo | StepInfo) -> str:
     arg("execution", "ID", NEWEST, nargs="?"),
 )
 def why_command(arguments: Namespace) -> int:
-    """Explain it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         execution = session.execution(arguments.execution)
         reasons = session.engine.executions.why(execution)

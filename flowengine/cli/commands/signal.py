@@ -55,9 +55,6 @@ flowengine signal 01k8xq7mf4jb agent.steer --text "Look only at the invoices."\
 def signal_command(arguments: Namespace) -> int:
     """Send it, then resume the execution.
 
-    Returns:
-        The exit code.
-
     Raises:
         UsageError: No receiver is named, or more than one.
     """

@@ -44,9 +44,6 @@ flowengine tokens create ben --user ben""",
 def tokens_create_command(arguments: Namespace) -> int:
     """Create it.
 
-    Returns:
-        The exit code.
-
     Raises:
         UsageError: A limit is given without a role.
     """
@@ -104,11 +101,6 @@ def _warn_of_no_rights(user: str, arguments: Namespace) -> None:
 
 @command("list the tokens for the API, without their secrets", "flowengine tokens list")
 def tokens_list_command(arguments: Namespace) -> int:
-    """List them.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         served: Any = session.engine
         views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
@@ -143,11 +135,6 @@ def _tokens_here(session: CliSession) -> list[Any]:
     arg("name", "NAME", "name of the token"),
 )
 def tokens_revoke_command(arguments: Namespace) -> int:
-    """Revoke it.
-
-    Returns:
-        The exit code.
-    """
     with CliSession(arguments) as session:
         served: Any = session.engine
         revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)

@@ -79,11 +79,7 @@ flowengine prune --older-than 7d --status succeeded""",
     ),
 )
 def prune_command(arguments: Namespace) -> int:
-    """Delete them.
-
-    Returns:
-        The exit code.
-    """
+    """Delete them."""
     with CliSession(arguments) as session:
         pruned = session.engine.executions.prune(
             older_than=arguments.older_than, status=arguments.status
@@ -109,11 +105,7 @@ flowengine completion fish > ~/.config/fish/completions/flowengine.fish""",
     arg("shell", None, "bash, zsh or fish", choices=["bash", "zsh", "fish"]),
 )
 def completion_command(arguments: Namespace) -> int:
-    """Print the code.
-
-    Returns:
-        The exit code.
-    """
+    """Print the code."""
     from argcomplete.shell_integration import shellcode
 
     out_text(shellcode(["flowengine"], shell=arguments.shell).strip())

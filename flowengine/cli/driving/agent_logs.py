@@ -22,7 +22,7 @@ def log_agents(session: CliSession) -> Callable[[], object]:
     logger = LoggerManager.get_logger()
     reporters: dict[str, Reporter] = {}
 
-    def tell(update: Update) -> None:
+    def report(update: Update) -> None:
         if update.step is None:
             return
         id = update.execution
@@ -31,4 +31,4 @@ def log_agents(session: CliSession) -> Callable[[], object]:
             reporters[id] = Reporter(logger, AgentEvents(flow, id), ends=True)
         reporters[id](update)
 
-    return session.engine.subscribe(tell)
+    return session.engine.subscribe(report)

@@ -68,8 +68,8 @@ class ReplyPrinter:
         self._returned = ""
         """A carriage return at the end of the last piece: it may be half of a line end."""
 
-    def take(self, part: Mapping[str, Any]) -> None:
-        """Take the next part of a reply: `{address, part, text?, ...}`."""
+    def feed(self, part: Mapping[str, Any]) -> None:
+        """Process the next part of a reply: `{address, part, text?, ...}`."""
         if self._live in (None, part["address"]):
             self._show(part)
             self._show_next()
@@ -160,7 +160,6 @@ class ChatDisplay(ProgressDisplay):
         self._replies.end_line()
 
     def line(self, text: str) -> None:
-        """Show a line."""
         self._replies.end_line()
         super().line(text)
 
@@ -235,7 +234,7 @@ class ChatDisplay(ProgressDisplay):
                 out(line.rstrip("\r"))
 
     def _part(self, execution: str, part: Mapping[str, Any]) -> None:
-        self._replies.take(part)
+        self._replies.feed(part)
 
     def _write(self, text: str) -> None:
         self.shown.append(text)

@@ -23,9 +23,6 @@ def drive(
         call: Drives it, and returns its state. None: it is not driven here.
         ask: Ask for approvals, if this is a terminal.
 
-    Returns:
-        The exit code.
-
     Raises:
         NoWorker: No worker answers, and nothing is recorded.
     """
@@ -47,9 +44,6 @@ def drive_recorded(
     Args:
         execution: Its full id.
         call: As for `drive`.
-
-    Returns:
-        The exit code.
     """
     try:
         return drive(session, call)
@@ -86,7 +80,7 @@ def _driven(
     return watch(session, call)[0]
 
 
-def tell_host_steps(session: CliSession, flow: LoadedFlow) -> None:
+def warn_of_host_steps(session: CliSession, flow: LoadedFlow) -> None:
     """Report steps and model-written code that run on this machine as the user."""
     if session.is_remote or session.arguments.quiet:
         return

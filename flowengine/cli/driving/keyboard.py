@@ -127,7 +127,7 @@ class Keyboard:
             chars = decoder.decode(self._awaited())
             for at, char in enumerate(chars):
                 is_followed = at + 1 < len(chars) or self._has_more()
-                if line.take(char, is_followed=is_followed):
+                if line.feed(char, is_followed=is_followed):
                     self.write("\n")
                     return line.text
 
@@ -193,8 +193,8 @@ class _Line:
     def text(self) -> str:
         return "".join(self._chars)
 
-    def take(self, char: str, *, is_followed: bool) -> bool:
-        """Take a character, and return whether it ends the text.
+    def feed(self, char: str, *, is_followed: bool) -> bool:
+        """Process a character, and return whether it ends the text.
 
         Args:
             char: The character.

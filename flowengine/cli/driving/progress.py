@@ -122,7 +122,6 @@ class ProgressDisplay:
             self._wait(update.execution, update.data)
 
     def line(self, text: str) -> None:
-        """Show a line."""
         err(text)
 
     def environment(self, update: Update) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from flowengine.cli.driving.drive import tell_host_steps
+from flowengine.cli.driving.drive import warn_of_host_steps
 from flowengine.cli.driving.progress import ProgressDisplay
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.session import CliSession
@@ -90,7 +90,7 @@ def resume_due(session: CliSession) -> Resumed:
 
 def _resume(session: CliSession, execution: str) -> tuple[ExecutionResult | None, ProgressDisplay]:
     if (flow := session.flow_of(execution)).runs_on_host:
-        tell_host_steps(session, flow)
+        warn_of_host_steps(session, flow)
     return watch(session, partial(session.engine.resume, execution))
 
 

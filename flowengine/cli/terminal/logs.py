@@ -40,7 +40,6 @@ class _Lines(logging.Handler):
             self.handleError(record)
 
     def write(self, record: logging.LogRecord, traceback: str | None) -> None:
-        """Write a record."""
         err(f"{record.name}: {record.getMessage()}")
         for line in traceback.split("\n") if traceback else ():
             err(f"  {line}")

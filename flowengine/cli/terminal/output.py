@@ -250,9 +250,6 @@ def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
         path: The file. None: standard output.
         quiet: Do not report where it was written.
 
-    Returns:
-        The exit code.
-
     Raises:
         UsageError: It cannot be written.
     """
@@ -267,7 +264,6 @@ def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # it is closed

@@ -14,7 +14,7 @@ from flowengine.engines.attempts.environments import AttemptEnvironment
 from flowengine.engines.attempts.lines_at_work import LogLines
 from flowengine.engines.attempts.outcome import Patience
 from flowengine.engines.attempts.printed import Printed
-from flowengine.engines.attempts.processes import ProcessRunner, tell_left
+from flowengine.engines.attempts.processes import ProcessRunner, report_left
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Log, Opening
 from flowengine.kernel.graph.compiled import Plain
@@ -157,8 +157,8 @@ class AttemptContext:
             self.execution.artifacts,
             mark,
             self.mask,
-            left=lambda left: tell_left(left, self),
-            printed=None if self.output is None else self.output.take,
+            left=lambda left: report_left(left, self),
+            printed=None if self.output is None else self.output.feed,
         )
 
     @property
@@ -182,10 +182,10 @@ class AttemptContext:
     def _keep(self, level: int, text: str) -> None:
         """Keep a line of the log."""
         lines = self.lines or self._begin_log()
-        line = lines.take(level, text)
+        line = lines.append(level, text)
         at_work = self.execution.lines_at_work and self.execution.lines_at_work(self.execution.id)
         if at_work is not None:
-            at_work.take((self.run.unit, self.run.attempt), lines, line)
+            at_work.append((self.run.unit, self.run.attempt), lines, line)
 
     def _begin_log(self) -> LogLines:
         with _beginning:  # a step may log from several threads
@@ -202,13 +202,13 @@ class AttemptContext:
     def printed(self, stream: str, text: str) -> None:
         """Receive printed text."""
         if self.output is not None:
-            self.output.take(stream, text)
+            self.output.feed(stream, text)
 
     def part(self, part: str, text: str | None = None, **data: Plain) -> None:
         """Forward a part of a reply."""
         parts = None if self.output is None else self.output.parts
         if parts is not None:
-            parts.take(part, text, data)
+            parts.feed(part, text, data)
 
     @property
     def followed(self) -> bool:

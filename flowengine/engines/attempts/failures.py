@@ -156,7 +156,6 @@ def _has_users(error: BaseException) -> bool:
 
 
 def _error_line(error: BaseException, mask: Mask) -> str:
-    """Return an exception on one line."""
     text = public_name(message_of(error))
     return cut(" ".join(f"{class_name(error)}: {text}".split()), _LINE, mask)
 

@@ -45,8 +45,8 @@ class LogLines:
         self._left_out = 0
         self._lock = Lock()
 
-    def take(self, level: int, text: str) -> Line:
-        """Take a line.
+    def append(self, level: int, text: str) -> Line:
+        """Append a line.
 
         Args:
             level: Its level, as a number of `logging`.
@@ -64,7 +64,6 @@ class LogLines:
         return line
 
     def keep(self, line: Line) -> None:
-        """Keep a line."""
         with self._lock:
             self._lines.append(line)
             self._size += len(line[2])
@@ -116,7 +115,7 @@ class LinesAtWork:
         self._most = LARGEST
         self._lock = Lock()
 
-    def take(self, attempt: Attempt, lines: LogLines, line: Line) -> None:
+    def append(self, attempt: Attempt, lines: LogLines, line: Line) -> None:
         """Write a line, from any thread.
 
         Args:

@@ -37,7 +37,7 @@ class AttemptParts:
         self._texts: dict[str, tuple[Mapping[str, Any], StreamMasker]] = {}
         self._lock = threading.Lock()
 
-    def take(self, part: str, text: str | None, data: Mapping[str, Plain]) -> None:
+    def feed(self, part: str, text: str | None, data: Mapping[str, Plain]) -> None:
         """Receive a part.
 
         Args:

@@ -75,8 +75,8 @@ class Printed:
         self._lines = {"stdout": "", "stderr": ""}
         self._lock = threading.Lock()
 
-    def take(self, stream: str, text: str) -> None:
-        """Take the next piece of a stream.
+    def feed(self, stream: str, text: str) -> None:
+        """Process the next piece of a stream.
 
         Args:
             stream: `stdout` or `stderr`.
@@ -161,7 +161,7 @@ class _Heard:
     def write(self, text: str) -> int:
         printed = PRINTING.get()
         if printed is not None and not WRITING.get():
-            printed.take(self._name, text)
+            printed.feed(self._name, text)
             if printed.followed:
                 return len(text)
         with suppress(OSError):  # the reader is gone, which is not the step's fault

@@ -69,7 +69,7 @@ class LeakReceiver(Protocol):
         """Log of the attempt."""
 
 
-def tell_left(left: list[LeftProcess], attempt: LeakReceiver) -> None:
+def report_left(left: list[LeftProcess], attempt: LeakReceiver) -> None:
     """Report the processes that a program left running, which were ended.
 
     Args:

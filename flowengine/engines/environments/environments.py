@@ -71,7 +71,6 @@ class Opened(AttemptEnvironment):
 
     @property
     def resource(self) -> Any:
-        """The live resource."""
         return self.handle.resource
 
     @property
@@ -347,7 +346,7 @@ class EngineEnvironments:
             report = await self.manager.async_suspend_scope(scope, owner)
             self._look_at(context.id, report)
             released = {handle: kept.pop(handle) for handle in report.released if handle in kept}
-            _tell_closed(context, released.values(), _ON_RELEASE)
+            _report_closed(context, released.values(), _ON_RELEASE)
             if kept:
                 _, resting = self._resting.setdefault(context.id, (context, {}))
                 resting.update(kept)
@@ -369,7 +368,7 @@ class EngineEnvironments:
             self._found = None
             for context, resting in self._resting.values():
                 lost = [handle for key, handle in resting.items() if key in closed]
-                _tell_closed(context, lost, _ON_END)
+                _report_closed(context, lost, _ON_END)
             self._resting.clear()
         if self._temporary is not None:
             remove_scratch(self._temporary)
@@ -414,9 +413,9 @@ class EngineEnvironments:
         except EnvironmentFailure as error:
             self._forget_released(error)
             opening = self.manager.open_ahead(self._requests.of(context, run, use, secrets))
-        opening.add_done_callback(partial(self._tell_opened, context.id, name, use))
+        opening.add_done_callback(partial(self._report_opened, context.id, name, use))
 
-    def _tell_opened(
+    def _report_opened(
         self, execution: str, name: str, use: Mapping[str, Plain], opening: Future[None]
     ) -> None:
         """Report the result of a background opening, unless its owner has closed it."""
@@ -486,7 +485,7 @@ class EngineEnvironments:
         return bool(self._wanted(execution_of(owner)))
 
 
-def _tell_closed(context: ExecutionContext, handles: Iterable[Handle], why: str) -> None:
+def _report_closed(context: ExecutionContext, handles: Iterable[Handle], why: str) -> None:
     """Warn of environments that ended before their execution and held more than files."""
     for handle in handles:
         if registry.provider(handle.kind).live:

@@ -40,7 +40,7 @@ def make_environments(
     return EngineEnvironments(
         folder,
         host.may_go_on,
-        host.tell_not_released,
-        host.tell_opened_ahead,
+        host.report_not_released,
+        host.report_opened_ahead,
         [*guarded, *([] if own is None else [own])],
     )

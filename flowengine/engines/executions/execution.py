@@ -338,7 +338,7 @@ class Execution:
         self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
         seen: list[Observation] = []
         for moment in walk(self._flows, self.linked.hash, events, seen):
-            self._index_of_steps.take(moment, seen)
+            self._index_of_steps.record(moment, seen)
             self.state = moment.state
 
     def _enter_workdir(self) -> None:

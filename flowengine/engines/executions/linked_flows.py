@@ -229,12 +229,10 @@ def why_not(schema: Any, value: Any) -> str | None:
 
 
 def read(store: HistoryPort, execution: str) -> list[Event]:
-    """Return all events of an execution."""
     return unpacked(execution, store.events(execution))
 
 
 def unpacked(execution: str, entries: Iterable[JournalEntry]) -> list[Event]:
-    """Return entries of the journal of an execution as events."""
     with CollectedLater():  # all that is made here stays referenced
         return [
             unpack_event(entry.payload, f"entry {entry.seq} of execution {execution}")

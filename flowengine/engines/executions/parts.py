@@ -36,7 +36,6 @@ class Timers:
         """(due, number) of each. A cleared timer stays in the heap until it reaches the top."""
 
     def set(self, timer: SetTimer) -> None:
-        """Set a timer."""
         self._set[timer.timer] = timer
         if timer.why == "pause":
             self._pauses.add(timer.timer)
@@ -48,7 +47,6 @@ class Timers:
         return self._set.pop(number, None) is not None
 
     def clear_all(self) -> None:
-        """Clear all timers."""
         self._set.clear()
         self._pauses.clear()
         self._heap.clear()

@@ -87,7 +87,7 @@ class StepIndex:
                 row = [address, step, status if is_back else "", None, 0, AT_WORK, None, None]
                 self.noted.append(row)
 
-    def take(self, moment: Moment, seen: list[Observation]) -> None:
+    def record(self, moment: Moment, seen: list[Observation]) -> None:
         """Note an event that was replayed.
 
         Args:

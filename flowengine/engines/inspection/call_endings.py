@@ -50,4 +50,4 @@ def failure_told(seen: Observation, step: Mapping[str, Any]) -> str | None:
     if seen.output is None or "teller" not in step:
         return None
 
-    return registry.told_failure(step["teller"], step.get("kind", ""), seen.output)
+    return registry.failure_of(step["teller"], step.get("kind", ""), seen.output)

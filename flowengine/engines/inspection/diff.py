@@ -83,12 +83,10 @@ class History(NamedTuple):
 
     @property
     def outputs(self) -> Any:
-        """Its outputs."""
         return unpack_outputs(self.record.outputs, f"execution {self.record.id}")
 
     @property
     def error(self) -> Any:
-        """Its error."""
         return unpack_error(self.record.error, f"execution {self.record.id}")
 
 
@@ -231,7 +229,7 @@ def _history(
     for number, event in enumerate(islice(straight, begin, None), begin):
         with Sound(f"entry {number} of a journal of flow {record.hash}"):
             graph = apply(host.flows, graph, state, event, seen)
-        own.take(state)
+        own.note_waits(state)
         facts.see(number, event, seen)
         seen.clear()
     return History(
@@ -262,7 +260,7 @@ class _Own:
         self._last = state["last"]
         self._new += range(self._last + 1)
 
-    def take(self, state: State) -> None:
+    def note_waits(self, state: State) -> None:
         """Note the waits that an event has opened."""
         last, waits = state["last"], state["waits"]
         if waits:

@@ -67,11 +67,11 @@ def show(
     asked = RequestLog(execution, step or "")
     with Sound(f"the journal of execution {execution}"):
         at = host.store, host.flows, record
-        known = None if step is None else step_with_values(*at, step, asked.take)
+        known = None if step is None else step_with_values(*at, step, asked.record)
     values: Values = "all" if plumbing or step is not None else _values(host, record, tries)
     if known is not None:
         values = "none"
-    watch = None if step is None or known is not None else asked.take
+    watch = None if step is None or known is not None else asked.record
     with _opened(host, record, histories or OpenHistories(0), values, watch) as replayed:
         steps, is_read = replayed.steps(step), known is not None or replayed.is_watched
         if known is not None:
@@ -100,7 +100,7 @@ def _add_request(
         if not is_read:
             seen: list[Observation] = []
             for moment in walk(host.flows, record.hash, read(host.store, record.id), seen):
-                asked.take(moment, seen)
+                asked.record(moment, seen)
                 seen.clear()
         request = asked.request(shown.get("output"))
         if request is not None:
@@ -324,7 +324,7 @@ def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepIn
     """
     log, seen = ActivationLog(), list[Observation]()
     for moment in walk(flows, hash, journal, seen):
-        log.take(moment, seen)
+        log.record(moment, seen)
     return [*map(log.read, log.steps)]
 
 

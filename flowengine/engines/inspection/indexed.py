@@ -57,13 +57,13 @@ def step_with_values(
     moments: Iterator[Moment] = iter(())
     following = 0
 
-    def take(count: int, wanted: Container[int]) -> None:
+    def add(count: int, wanted: Container[int]) -> None:
         for moment in islice(moments, count):
             own = [each for each in seen if each.address == address]
             seen.clear()
             if moment.number in wanted:
                 also(moment, own)
-                log.take(moment, own)
+                log.record(moment, own)
 
     for number in numbers:
         between = number + 1 - following
@@ -79,8 +79,8 @@ def step_with_values(
             events, following = near.tail, near.number
             state = near.graph, near.state, following, events
             moments = walk_on(flows, record.hash, *state, observe=seen)
-        take(number + 1 - following, numbers)
+        add(number + 1 - following, numbers)
         following = number + 1
     moments = walk_on(flows, record.hash, *now[:3], now.tail, observe=seen)
-    take(len(now.tail), range(now.number, now.number + len(now.tail)))
+    add(len(now.tail), range(now.number, now.number + len(now.tail)))
     return log.step(address)

@@ -127,7 +127,7 @@ class Replayed:
                 watch(moment, seen)
             if self._folds is not None:
                 self._changed.update((observed.address, None) for observed in seen)
-            self._log.take(moment, seen)
+            self._log.record(moment, seen)
             self.length, self.last = moment.number + 1, moment
             if moment.event["type"] == "warning":
                 self.warnings.append(moment.event)

@@ -31,7 +31,7 @@ class RequestLog:
         self._address = address
         self._begun: tuple[Mapping[str, Any], Observation, dict[str, Any]] | None = None
 
-    def take(self, moment: Moment, seen: Iterable[Observation]) -> None:
+    def record(self, moment: Moment, seen: Iterable[Observation]) -> None:
         """Note the values of an attempt that an event has begun."""
         for one in seen:
             if one.status == "running" and one.address == self._address:

@@ -170,7 +170,7 @@ class ActivationLog:
         self.earlier[address] = 0
         return made
 
-    def take(self, moment: Moment, seen: list[Observation]) -> None:
+    def record(self, moment: Moment, seen: list[Observation]) -> None:
         """Record the effects of an event.
 
         Args:

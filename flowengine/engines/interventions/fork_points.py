@@ -223,7 +223,7 @@ def past_of(
         if note is not None:
             note(moment, new, search.is_over)
         if not search.is_over:
-            search.look(moment, new)
+            search.examine(moment, new)
             until = looked_at
         elif not compensates and note is None:
             break
@@ -267,8 +267,8 @@ class _Search:
         self.values: dict[str, Any] = {}
         self.is_over = False
 
-    def look(self, moment: Moment, seen: Sequence[Observation]) -> None:
-        """Look at the next moment.
+    def examine(self, moment: Moment, seen: Sequence[Observation]) -> None:
+        """Examine the next moment.
 
         Args:
             moment: The moment.

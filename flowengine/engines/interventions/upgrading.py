@@ -250,24 +250,24 @@ class Upgrading:
         If its move was not committed, it is yielded again.
         """
         for record in self._records:
-            info, execution = (self.look(record), None) if self._check else self.take(record)
+            info, execution = (self.preview(record), None) if self._check else self.begin(record)
             while execution is not None:
                 yield execution
-                if self.settle(info):
+                if self.finish(info):
                     break
-                info, execution = self.take(record)
+                info, execution = self.begin(record)
             self.infos.append(info)
 
-    def look(self, record: ExecutionRecord) -> UpgradeInfo:
+    def preview(self, record: ExecutionRecord) -> UpgradeInfo:
         """Return the expected outcome for an execution in its stored state."""
         host = self._host
         execution = host.stored(record.id, 0)
-        info = look(host, execution, record, self._linked, self._mapping)
+        info = assess(host, execution, record, self._linked, self._mapping)
         if info["verdict"] == "continues" and host.holder(record.id) is not None:
             info["verdict"] = "held"
         return info
 
-    def take(self, record: ExecutionRecord) -> tuple[UpgradeInfo, Execution | None]:
+    def begin(self, record: ExecutionRecord) -> tuple[UpgradeInfo, Execution | None]:
         """Lease an execution and queue the move, before all events since.
 
         Args:
@@ -280,7 +280,7 @@ class Upgrading:
         try:
             epoch = host.keeper.acquire(record.id, is_driving=False)
         except Conflict:
-            info = self.look(record)
+            info = self.preview(record)
             if info["verdict"] == "continues":  # its holder released it just now
                 info["verdict"] = "held"
             return info, None
@@ -290,7 +290,7 @@ class Upgrading:
         try:
             loaded = host.store.load(record.id)
             execution.load(loaded)
-            info = look(host, execution, loaded.record, self._linked, self._mapping)
+            info = assess(host, execution, loaded.record, self._linked, self._mapping)
             if info["verdict"] == "continues":
                 now = host.clock.now()
                 event = upgraded(execution, self._linked, self._mapping, self._who, now)
@@ -303,7 +303,7 @@ class Upgrading:
         host.keeper.release([(record.id, epoch)])
         return info, None
 
-    def settle(self, info: UpgradeInfo) -> bool:
+    def finish(self, info: UpgradeInfo) -> bool:
         """Update the report of an execution that was to be moved, and return whether it was."""
         record = self._host.store.execution(info["execution"])
         info["status"] = record.status  # type: ignore[typeddict-item]
@@ -420,7 +420,7 @@ def _of_flow(linked: LinkedFlow, flow: Linked, section: str) -> set[str]:
     return set(getattr(flow, section))
 
 
-def look(
+def assess(
     host: Host,
     execution: Execution,
     record: ExecutionRecord,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from flowengine.journal.accounts import answer, is_unlimited, limits_in, most_of, settled, total
+from flowengine.journal.accounts import answer, charged, is_unlimited, limits_in, most_of, total
 from flowengine.journal.encoding import unpack
 from flowengine.journal.filters import failure_of
 from flowengine.journal.records import (
@@ -251,7 +251,7 @@ class MemoryMessages:
         """Return the messages still to be delivered."""
         return [sent for sent in self._outbox.values() if sent.why is None]
 
-    def settle(self, number: int, refused: str | None) -> None:
+    def acknowledge(self, number: int, refused: str | None) -> None:
         """Record that a message of the outbox was delivered, or why it cannot be."""
         if refused is None:
             self._outbox.pop(number, None)
@@ -367,7 +367,7 @@ class Claims:
         if claim.then == "give":
             self._queues[claim.lock] = [kept for kept in queue if kept not in own]
             for kept in own:
-                self._settle(claim.lock, kept, claim.amounts)
+                self._charge(claim.lock, kept, claim.amounts)
         elif not own:
             self._claimed += 1
             claimed = Claimed(execution, claim.unit, at, False)
@@ -380,7 +380,7 @@ class Claims:
                     other for other in self._others(claim.lock, execution) if not other.ending
                 ]
                 for kept in others[: max(len(others) - claim.permits + 1, 0)]:
-                    self._tell(kept, "cancel", claim.cancel, at)
+                    self._deliver(kept, "cancel", claim.cancel, at)
         self._grant(claim.lock, at)
 
     def end(
@@ -406,13 +406,12 @@ class Claims:
                 if not is_own or (is_driven and kept.claimed.held):
                     left.append(kept._replace(ending=True) if is_own else kept)
                 else:
-                    self._settle(lock, kept, used)
+                    self._charge(lock, kept, used)
             if left != queue:
                 self._queues[lock] = left
                 self._grant(lock, at)
 
     def has(self, execution: str) -> bool:
-        """Return whether an execution has any claim."""
         return any(kept.claimed.execution == execution for q in self._queues.values() for kept in q)
 
     def _on_budget(self, name: str, kept: KeptClaim, needs: Mapping[str, Any]) -> KeptClaim:
@@ -424,9 +423,9 @@ class Claims:
             return kept._replace(claimed=held, amounts=most_of(needs))
         return kept._replace(amounts=needs)
 
-    def _settle(self, name: str, kept: KeptClaim, given: Mapping[str, int] | None) -> None:
+    def _charge(self, name: str, kept: KeptClaim, given: Mapping[str, int] | None) -> None:
         if kept.amounts is not None and kept.claimed.held:
-            self.used[name] = settled(self.used[name], kept.amounts, given)
+            self.used[name] = charged(self.used[name], kept.amounts, given)
 
     def _answer_claims(self, name: str, at: int) -> None:
         """Answer the waiting claims on a budget in order, up to one that has to wait."""
@@ -459,11 +458,11 @@ class Claims:
             if sum(item.claimed.held for item in queue) >= kept.permits:
                 break
             queue[index] = kept._replace(claimed=kept.claimed._replace(held=True))
-            self._tell(kept, "granted", kept.granted, at)
+            self._deliver(kept, "granted", kept.granted, at)
         if not queue:
             del self._queues[lock]
 
-    def _tell(self, kept: KeptClaim, message_id: str, event: bytes, at: int) -> None:
+    def _deliver(self, kept: KeptClaim, message_id: str, event: bytes, at: int) -> None:
         address = ("claim", str(kept.number))
         if self._messages.sent_before(address, message_id) is None:
             self._messages.deliver(address, message_id, kept.claimed.execution, at, event)
@@ -516,7 +515,6 @@ class MemoryGrants:
         return sorted(grants, key=lambda grant: (grant.at, grant.id))
 
     def revoke(self, id: str, by: str) -> FlowGrant:
-        """Revoke a grant."""
         grant = self._kept.get(id)
         if grant is None:
             raise no_grant(id)

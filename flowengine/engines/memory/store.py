@@ -564,10 +564,10 @@ class MemoryStore(JournalStore):
         with self._lock:
             return self._messages.outbox()
 
-    def settle(self, number: int, refused: str | None) -> None:
+    def acknowledge(self, number: int, refused: str | None) -> None:
         with self._lock:
             self._changes += 1
-            self._messages.settle(number, refused)
+            self._messages.acknowledge(number, refused)
 
     def undelivered(self, execution: str) -> list[Outgoing]:
         with self._lock:

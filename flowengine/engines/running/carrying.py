@@ -45,7 +45,7 @@ class Carrier(ABC):
     """Receives updates for subscribers. Only drivers with subscribers have it."""
 
     @abstractmethod
-    def look(self, execution: Execution) -> None:
+    def enqueue(self, execution: Execution) -> None:
         """Process an execution in the next turn: apply its events, or release it."""
 
     @abstractmethod
@@ -61,20 +61,20 @@ class Carrier(ABC):
         """Stop an attempt."""
 
     @abstractmethod
-    def tell(self, execution: Execution, command: Notice) -> None:
+    def notify(self, execution: Execution, command: Notice) -> None:
         """Notify the receivers of a command: a question, a message, the end of a region."""
 
     def post(self, execution: Execution, event: Event) -> None:
         """Queue an event of an execution."""
         execution.queue.append(event)
-        self.look(execution)
+        self.enqueue(execution)
 
     def read_inbox(self, execution: Execution) -> None:
         """Read the messages to an execution."""
         now = self.now()
         for message in self.store.inbox(execution.id):
             if take_message(execution, message, now):
-                self.look(execution)
+                self.enqueue(execution)
 
     def fire_timers(self, execution: Execution) -> None:
         """Fire the due timers of an execution, after the decisions made before."""
@@ -84,7 +84,7 @@ class Carrier(ABC):
             self.read_inbox(execution)
             for _, timer in timers:
                 fire(execution, timer, now)
-            self.look(execution)
+            self.enqueue(execution)
 
     def carry_out(self, execution: Execution) -> None:
         """Report recorded events, and carry out the resulting commands in order."""
@@ -99,7 +99,7 @@ class Carrier(ABC):
             elif isinstance(command, Stop):
                 self.stop(execution, command)
             elif isinstance(command, Notice):
-                self.tell(execution, command)
+                self.notify(execution, command)
 
 
 def report(tell: Tell, execution: Execution, news: Told) -> None:

@@ -21,7 +21,7 @@ from flowengine.engines.messages import deliver
 from flowengine.engines.running.answers import answer_by_grant
 from flowengine.engines.running.call_descriptions import described, server_description
 from flowengine.engines.running.carrying import Carrier, Notice, report_notice
-from flowengine.engines.running.gate import answer, asked_instead, look
+from flowengine.engines.running.gate import answer, asked_instead, check
 from flowengine.engines.running.recovery import begin_detached
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.encoding import pack
@@ -51,7 +51,7 @@ class HostCarrier(Carrier):
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.store, self.now, self.on_update = host.store, host.clock.now, host.tell
+        self.store, self.now, self.on_update = host.store, host.clock.now, host.notify
         self.executions: dict[str, Execution] = {}
         self.left: Left = []
         self.quick_until = 0.0
@@ -63,7 +63,7 @@ class HostCarrier(Carrier):
             return True  # the next process begins it
         is_open = self.host.is_open(run, execution)
         context, runner = execution.context, execution.linked.runner
-        if not is_open and (gated := look(self.host, execution, run)) is not None:
+        if not is_open and (gated := check(self.host, execution, run)) is not None:
             self.post(execution, gated)
             return True
         if execution.linked.compiled["steps"][run.step].get("kind") == "flow":
@@ -75,23 +75,23 @@ class HostCarrier(Carrier):
             self.left.append((execution, run))
         elif is_open and not execution.queue and runner.ahead(run.step) is not None:
             execution.commands.appendleft(run)
-            self.look(execution)  # runs ahead in the next turn
+            self.enqueue(execution)  # runs ahead in the next turn
             return False
         else:
             runs = run_heard if is_heard() else run_quick
             execution.queue.append(runs(self.host, execution, run, call))  # like `post`
-            self.look(execution)
+            self.enqueue(execution)
             return monotonic() <= self.quick_until
         return True
 
     def stop(self, execution: Execution, stop: Stop) -> None:
         """Do nothing: what must be awaited has not begun, and other work ends at once."""
 
-    def tell(self, execution: Execution, command: Notice) -> None:
+    def notify(self, execution: Execution, command: Notice) -> None:
         """Notify the receivers of a command."""
         if isinstance(command, Consult):
             if command.wait not in execution.waits:
-                self.look(execution)  # it has been answered
+                self.enqueue(execution)  # it has been answered
                 return
             if self._answered(execution, command):
                 self.read_inbox(execution)
@@ -100,7 +100,7 @@ class HostCarrier(Carrier):
             if self.host.consultant is not None or has_preview(step):
                 self.left.append((execution, command))
             else:
-                self.look(execution)  # it stayed for an answer, and may now be released
+                self.enqueue(execution)  # it stayed for an answer, and may now be released
         elif isinstance(command, Preview | DriveChild):
             if execution.wanted is None or isinstance(command, Preview):  # workers find children
                 self.left.append((execution, command))
@@ -179,7 +179,7 @@ class HostCarrier(Carrier):
                 other.stays_until = None
                 self.read_inbox(other)  # its earlier messages are read first
         if execution.id in self.executions and "claims" in execution.state:
-            self.look(execution)
+            self.enqueue(execution)
 
     def pass_on(self, execution: str, events: Sequence[Event]) -> None:
         """Send events to the process that holds an execution now, as far as it takes them.

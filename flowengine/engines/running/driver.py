@@ -59,7 +59,7 @@ class Driver(HostCarrier):
         """Drive an execution from now on. It has a lease."""
         self.executions[execution.id], execution.offers = execution, self.host.offers
 
-    def look(self, execution: Execution) -> None:
+    def enqueue(self, execution: Execution) -> None:
         """Process an execution in the next turn: apply its events, or release it."""
         if not execution.queued:
             execution.queued = True
@@ -142,7 +142,7 @@ class Driver(HostCarrier):
                 continue
             appends.append(append)
             if execution.halted and not halted and not append.release:
-                self.look(execution)  # it has just ended
+                self.enqueue(execution)  # it has just ended
         return appends
 
     def _moves(self, execution: Execution, until: float | None = None) -> bool:
@@ -226,7 +226,7 @@ class Driver(HostCarrier):
         here = self.executions.get(execution)
         if here is not None:
             here.queue += events
-            self.look(here)
+            self.enqueue(here)
             return
         try:
             self.write(execution, lambda found: found.queue.extend(events))
@@ -306,7 +306,7 @@ class Driver(HostCarrier):
         results = execution.load_again(self.store.load(execution.id))
         self.read_inbox(execution)
         execution.queue += results
-        self.look(execution)
+        self.enqueue(execution)
 
     def _rest(self, execution: Execution) -> None:
         """Release an execution, unless a message arrived at the same moment."""
@@ -321,11 +321,11 @@ class Driver(HostCarrier):
                 execution.load(store.load(execution.id))
 
                 recover(self.host, execution)
-                self.look(execution)
+                self.enqueue(execution)
                 return
         del self.executions[execution.id]
         if execution.ended:
             self.host.forget(execution.id)
         if self.host.subscribers:
-            self.host.tell(Update(execution.id, "end", result_of(execution)))
+            self.host.notify(Update(execution.id, "end", result_of(execution)))
         self.rested(execution)

@@ -284,7 +284,7 @@ class Driving:
             raise
         driver = Driver(self._host)
         driver.add(execution)
-        driver.look(execution)
+        driver.enqueue(execution)
         is_imported = imported("asyncio") is not None
         until = monotonic() + (SYNC_SECONDS if is_imported else FIRST_SYNC_SECONDS)
         try:

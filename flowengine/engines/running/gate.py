@@ -44,7 +44,7 @@ _TWICE = (
 )
 
 
-def look(host: Host, execution: Execution, run: Run) -> Event | None:
+def check(host: Host, execution: Execution, run: Run) -> Event | None:
     """Check an attempt that is about to begin.
 
     Args:
@@ -290,7 +290,7 @@ def _verdict_of_flow(
 
 
 def _refused(host: Host, run: Run, tool: str, rule: str, message: str) -> Event:
-    data = {"tool": tool, "rule": rule, "policy_changed": run.approved is not None}
+    data = {"tool": tool, "rule": rule, "rules_changed": run.approved is not None}
     return _failed(host, run, "Refused", message, data)
 
 

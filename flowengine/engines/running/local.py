@@ -82,7 +82,7 @@ class Local(Driver):
             # The other driver was about to process it.
             if left is None or execution.queued:
                 execution.queued = False
-                self.look(execution)
+                self.enqueue(execution)
             self.alarm(execution)
         self._awaited[id] = self._awaited.get(id, 0) + 1
         try:
@@ -119,7 +119,7 @@ class Local(Driver):
             patience: Seconds until attempts that still run are interrupted.
         """
         for execution in self.executions.values():
-            self.look(execution)
+            self.enqueue(execution)
         resting = list(self._rests.values())
         if resting:
             await asyncio.wait(resting, timeout=patience)
@@ -131,7 +131,7 @@ class Local(Driver):
         """Drive an execution from now on."""
         super().add(execution)
         if has_reducers(execution.linked.compiled):
-            execution.reductions = Reductions(partial(self._look_soon, execution))
+            execution.reductions = Reductions(partial(self._enqueue_soon, execution))
         if self._poller is None:
             self._changes = UNKNOWN  # messages may have arrived since it was loaded
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
@@ -145,9 +145,9 @@ class Local(Driver):
             self.alarm(execution)
         return going
 
-    def look(self, execution: Execution) -> None:
+    def enqueue(self, execution: Execution) -> None:
         """Process an execution in the next round of the loop."""
-        super().look(execution)
+        super().enqueue(execution)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turns)
@@ -163,18 +163,18 @@ class Local(Driver):
         with reductions.applying():
             moves = super()._moves(execution, until)
         if seconds := reductions.patience():
-            self._loop.call_later(seconds, self._look_soon, execution)
+            self._loop.call_later(seconds, self._enqueue_soon, execution)
         return moves
 
-    def _look_soon(self, execution: Execution, _: object = None) -> None:
+    def _enqueue_soon(self, execution: Execution, _: object = None) -> None:
         """Process an execution, if it is still driven here. Any thread may call this."""
 
-        def look() -> None:
+        def enqueue() -> None:
             if self.executions.get(execution.id) is execution:
-                self.look(execution)
+                self.enqueue(execution)
 
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(look)
+            self._loop.call_soon_threadsafe(enqueue)
 
     def alarm(self, execution: Execution) -> None:
         """Have the loop wake for the next timer of an execution, or when it stays no longer."""
@@ -273,7 +273,7 @@ class Local(Driver):
                 execution.stays_until = 0  # it stayed, and is not woken for that again
             if not execution.work and not self.stays(execution):
                 # No lock was granted, or the clock was set back, so that the timer is too far away.
-                self.look(execution)
+                self.enqueue(execution)
             self.alarm(execution)
 
     def _poll(self) -> None:
@@ -293,7 +293,7 @@ class Local(Driver):
             self._arrived = message.number
             execution = self.executions.get(message.execution)
             if execution is not None and take_message(execution, message, self.host.clock.now()):
-                self.look(execution)
+                self.enqueue(execution)
         self._changes = changes
 
     def _suspect(self) -> None:
@@ -304,7 +304,7 @@ class Local(Driver):
     def _check_leases(self) -> None:
         """Commit for every execution, which reveals lost leases."""
         for execution in self.executions.values():
-            self.look(execution)
+            self.enqueue(execution)
 
 
 def _wake(
@@ -318,7 +318,7 @@ def _wake(
         error: Why the execution cannot continue.
     """
 
-    def tell(ended: asyncio.Future[Any] | None) -> None:
+    def wake(ended: asyncio.Future[Any] | None) -> None:
         fault: BaseException | None = error
         if fault is None and ended is not None and not ended.cancelled():
             fault = ended.exception()
@@ -330,9 +330,9 @@ def _wake(
             rest.set_exception(fault)
 
     if after is None:
-        tell(None)
+        wake(None)
     else:
-        after.add_done_callback(tell)
+        after.add_done_callback(wake)
 
 
 def drive_alone(host: Host, execution: Execution, left: Left) -> None:

@@ -145,7 +145,7 @@ class Work:
             CALLS.set(self._calls[execution.id])
             PRINTING.set(printed)  # in the context of this task and its children
             # Not in the context of the function.
-            look = partial(around.run, self._driver.look, execution)
+            look = partial(around.run, self._driver.enqueue, execution)
             OUTER.set(OuterAttempt(execution, run, self._loop, look))
             if run.measures:
                 needs = await runner.needs(execution.context, run, printed)
@@ -251,15 +251,15 @@ class Work:
             self._driver.halt(execution, outcome)
         elif outcome is None or isinstance(outcome, BaseException):
             if isinstance(unit, int):
-                self._tell_questions(execution, unit)
-            self._driver.look(execution)
+                self._notify_questions(execution, unit)
+            self._driver.enqueue(execution)
         else:
             execution.queue += with_warning(execution, outcome)
-            self._driver.look(execution)
+            self._driver.enqueue(execution)
 
-    def _tell_questions(self, execution: Execution, unit: int) -> None:
+    def _notify_questions(self, execution: Execution, unit: int) -> None:
         """Report questions about an attempt that has ended without an outcome to subscribers."""
         for number, wait in execution.state["waits"].items() if self._host.subscribers else ():
             if wait.get("cut") == unit and number in execution.waits:
                 view = wait_view(execution.id, execution.context.flow, wait["record"], None)
-                self._host.tell(Update(execution.id, "wait", view))
+                self._host.notify(Update(execution.id, "wait", view))

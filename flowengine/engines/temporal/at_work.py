@@ -69,7 +69,6 @@ class AttemptAtWork:
 
     @property
     def log(self) -> Log | None:
-        """Its log."""
         lines = None if self.printed is None else self.printed.lines
         return None if lines is None else lines.log()
 
@@ -156,7 +155,7 @@ class AtWork:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Let no attempt leave its activity any more, and wait until those that have are watched.
 
         After its end, too, an attempt needs an activity that returns its event. If none comes, it
@@ -186,7 +185,7 @@ class AtWork:
         info, timeout = activity.info(), _timeout()
         attempt = AttemptAtWork(work, lambda: not self._pulse.is_lost(timeout))
         attempt.execution, attempt.timeout = info.workflow_id or "", timeout
-        attempt.slot = self._pulse.take(Slot(timeout, True, info.task_token))
+        attempt.slot = self._pulse.claim(Slot(timeout, True, info.task_token))
         self._attempts.add(attempt)
         attempt.task.add_done_callback(lambda _: self._ended(attempt))
         watch = _Watch(attempt, self._pulse, self._may_leave)

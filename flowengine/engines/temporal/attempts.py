@@ -34,7 +34,7 @@ from flowengine.engines.guard import BEATS, CUT, END, Pulse, Slot, now
 from flowengine.engines.host import Host, KeptFiles
 from flowengine.engines.running.answers import answer_by_grant
 from flowengine.engines.running.call_descriptions import described
-from flowengine.engines.running.gate import answer, asked_instead, look
+from flowengine.engines.running.gate import answer, asked_instead, check
 from flowengine.engines.running.previews import previewed
 from flowengine.engines.running.recovery import begin_detached, not_released
 from flowengine.engines.running.work import LATE_SECONDS
@@ -330,7 +330,6 @@ class Attempts:
         return await _is_taken(partial(handle.complete, event))
 
     async def _event(self, given: bytes, attempt: AttemptAtWork) -> dict[str, Any]:
-        """Return the event of an attempt."""
         hash, workdir, identity, data, *resets = unpack(given)
         run = run_of(data)
         with _before_any_effect():
@@ -358,7 +357,7 @@ class Attempts:
         if step["kind"] != "flow" and not self._is_gated(flow, run):
             return None
         execution = await asyncio.to_thread(self._around, flow, run)
-        gated = await asyncio.to_thread(look, self._host, execution, run)
+        gated = await asyncio.to_thread(check, self._host, execution, run)
         if gated is not None:
             return dict(gated)
         if step["kind"] != "flow":
@@ -700,7 +699,7 @@ async def _beat(pulse: Pulse) -> None:
     if timeout is None:
         return
     seconds = timeout.total_seconds()
-    slot = pulse.take(Slot(seconds, False, info.task_token))
+    slot = pulse.claim(Slot(seconds, False, info.task_token))
     try:
         while True:
             await asyncio.sleep(seconds / BEATS)

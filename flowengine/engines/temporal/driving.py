@@ -76,10 +76,10 @@ class ExecutionFollower:
                 self._retries -= 1
             execution.told = Told([], [], [])
             execution.apply(event)
-            report(self._host.tell, execution, execution.told)
+            report(self._host.notify, execution, execution.told)
             for command in execution.commands:
                 if isinstance(command, Notify):
-                    report_notice(self._host.tell, execution, command)
+                    report_notice(self._host.notify, execution, command)
             execution.commands.clear()
         execution.take(release=False)  # all of it is stored
 
@@ -234,7 +234,7 @@ class RemoteDriving(Driving):
             result = result_of(self._host.stored(id, 0))
         else:
             result = ExecutionResult(id, execution.context.flow, "succeeded", outputs, [], None)
-        self._host.tell(Update(id, "end", result))
+        self._host.notify(Update(id, "end", result))
         return result
 
     def _looks(self, execution: str) -> Iterator[float]:

@@ -145,10 +145,10 @@ def main(worker: str, file: str, heartbeat: str, log_format: str, who: str, *add
     """Run the guard of a worker."""
     log = WorkerLog("json" if log_format == "json" else "text", lambda: time.time_ns() // 1_000_000)
 
-    def tell(why: str) -> None:
+    def report(why: str) -> None:
         log("error", logger=_LOGGER, message=why)
 
-    guard = Guard(worker, file, heartbeat, partial(_beat, Address(*address)), tell)
+    guard = Guard(worker, file, heartbeat, partial(_beat, Address(*address)), report)
     if guard.keep():
         end_orphans()
         with suppress(OSError):

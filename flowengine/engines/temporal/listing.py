@@ -147,7 +147,6 @@ def check_listed(new: NewExecution) -> None:
 
 
 def label_digest(name: str, value: str) -> str:
-    """Return the digest of a label."""
     return sha256(f"{name}={value}".encode()).hexdigest()[:16]
 
 

@@ -165,7 +165,7 @@ class OutgoingQueue:
                 SHARE, requests, start_to_close_timeout=_PATIENCE
             )
             for number, why in refused:
-                self._store.settle(number, why)
+                self._store.acknowledge(number, why)
         self._task, self._refers = None, False
         self._on_sent()
 

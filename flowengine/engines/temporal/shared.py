@@ -208,7 +208,7 @@ class Shared:
             self.using[wait] = grant
         return True
 
-    def settle(self, wait: str, *, counts: bool) -> None:
+    def finish_use(self, wait: str, *, counts: bool) -> None:
         """Note whether the answer to a wait counts. Otherwise, the grant was not used."""
         grant = self.using.pop(wait)
         if not counts:
@@ -221,7 +221,7 @@ _CHANGES: Mapping[str, Callable[[Shared, Mapping[str, Any]], None]] = {
     "claim": lambda shared, given: shared.claim(given["execution"], given["claims"], given["at"]),
     "grant": lambda shared, given: shared.grants.keep(FlowGrant(*given["grant"])),
     "form": lambda shared, given: shared.keep_form(given["form"]),
-    "used": lambda shared, given: shared.settle(given["wait"], counts=given["counts"]),
+    "used": lambda shared, given: shared.finish_use(given["wait"], counts=given["counts"]),
     "end": lambda shared, given: shared.claims.end(
         given["execution"],
         given["at"],
@@ -387,7 +387,6 @@ class SharedWorkflow:
 
     @workflow.update
     def revoke(self, grant: str, by: str) -> dict[str, Any]:
-        """Revoke a grant."""
         try:
             return {"answer": plain(self._shared.grants.revoke(grant, by))}
         except FlowEngineError as error:

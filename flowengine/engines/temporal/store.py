@@ -809,7 +809,7 @@ class TemporalStore:
             rpc_timeout=PATIENCE,
         )
 
-    def settle(self, number: int, refused: str | None) -> None:
+    def acknowledge(self, number: int, refused: str | None) -> None:
         raise unsupported("messages between executions from outside a worker")
 
     def revoke(self, grant: str, by: str) -> FlowGrant:

@@ -199,7 +199,7 @@ async def _shut_down(workers: _Workers, at_work: AtWork, drain: float, heartbeat
     only one to drive, and again from each further run of the workflow. Without one, it would be cut
     off, or its result lost.
     """
-    await _at_most(min(drain, heartbeat), at_work.settle())
+    await _at_most(min(drain, heartbeat), at_work.drain())
     await asyncio.gather(*(worker.shutdown() for worker in workers.offering))
     await asyncio.gather(
         workers.shared.shutdown(), workers.own.shutdown(), _at_most(drain, at_work.all_over())

@@ -500,12 +500,12 @@ class WorkflowDriver(Carrier):
         To forget a workflow, Temporal's library ends its tasks by a `BaseException`.
         """
 
-        def look(task: asyncio.Task[None]) -> None:
+        def check(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and isinstance(error := task.exception(), Exception):
                 self._break(error)
 
         task = asyncio.create_task(work)
-        task.add_done_callback(look)
+        task.add_done_callback(check)
         return task
 
     def _break(self, error: Exception) -> None:
@@ -598,7 +598,7 @@ class WorkflowDriver(Carrier):
 
     # Commands
 
-    def look(self, execution: Execution) -> None:
+    def enqueue(self, execution: Execution) -> None:
         """Do nothing, because the callers take the turn themselves, by `_move`."""
 
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
@@ -754,7 +754,7 @@ class WorkflowDriver(Carrier):
         self.fire_timers(self.execution)
         self._move()
 
-    def tell(self, execution: Execution, command: Notice) -> None:
+    def notify(self, execution: Execution, command: Notice) -> None:
         """Ignore notifications that only concern subscribers of an engine.
 
         Raises:

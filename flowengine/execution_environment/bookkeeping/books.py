@@ -266,7 +266,7 @@ class Books:
             if spec.scope == "execution":
                 check_names([spec, *(record.spec for record in self.records.values())])
             record = self.records[spec.id] = Record(spec)
-            self.tell("declared", record)
+            self.publish("declared", record)
         return record
 
     # States
@@ -287,9 +287,9 @@ class Books:
                 raise AssertionError(f"an environment cannot go from {instance.state} to {state}")
             instance.state = state
             instance.error = error or instance.error
-            self.tell(state, instance.record, instance, error)
+            self.publish(state, instance.record, instance, error)
 
-    def tell(
+    def publish(
         self,
         name: Name,
         record: Record,
@@ -310,7 +310,7 @@ class Books:
         opened = instance.opened if instance else None
         if instance is not None:
             instance.events += 1
-        self.events.tell(
+        self.events.publish(
             Event(
                 PREFIX + name,
                 instance.id if instance else None,
@@ -341,7 +341,7 @@ class Books:
             for how, each in names.items()
         }
         with self.lock:
-            self.tell("changed", instance.record, instance, difference=difference)
+            self.publish("changed", instance.record, instance, difference=difference)
 
     # Openings
 

@@ -27,7 +27,7 @@ from flowengine.execution_environment.specs.spec import EnvironmentSpec
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.environments.resources import background
 from flowengine.sdk.errors import EnvironmentBusy
-from flowengine.sdk.python.user_code import on_thread, settled
+from flowengine.sdk.python.user_code import on_thread, until_done
 
 
 class ClosingTasks:
@@ -185,7 +185,7 @@ class ClosingTasks:
             lost = lost and bool(instance.holds)
             if lost:
                 instance.error = "EnvironmentLost"
-                self.books.tell("lost", instance.record, instance, instance.error)
+                self.books.publish("lost", instance.record, instance, instance.error)
             self.books.drop_all(instance)
             for name in list(instance.timers):
                 instance.stop_timer(name)
@@ -258,7 +258,7 @@ class ClosingTasks:
         for handle in reversed(instance.mounted):
             closing = self.give_back(handle)
             if closing is not None:
-                await settled(closing)
+                await until_done(closing)
         instance.mounted.clear()
 
     async def end_workspaces(self, scope: Scope, owner_id: str) -> None:
@@ -345,7 +345,7 @@ class PlaceQueue:
                     record.reserved -= 1
                     self.books.places.give_back(record.spec)
 
-    async def take(self, instance: Instance) -> None:
+    async def acquire(self, instance: Instance) -> None:
         """Take the place of an opening: the one reserved for it, or the next free one.
 
         Args:

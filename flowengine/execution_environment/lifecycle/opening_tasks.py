@@ -40,7 +40,7 @@ from flowengine.sdk.errors import (
     EnvironmentStartFailed,
     StepError,
 )
-from flowengine.sdk.python.user_code import lasting, settled
+from flowengine.sdk.python.user_code import lasting, until_done
 
 Have = Callable[[Record, str | None], Awaitable[Handle]]
 """Returns a hold on the environment of a spec."""
@@ -121,9 +121,9 @@ class OpeningTasks:
         try:
             for earlier in [each for each in record.instances.values() if each is not instance]:
                 if earlier.withdrawn or earlier.state == "releasing":
-                    await settled(earlier.ended)
+                    await until_done(earlier.ended)
             self.books.move(instance, "ensuring")
-            await self._queue.take(instance)
+            await self._queue.acquire(instance)
             mounts = await self._mount(instance)
             opened = await open_resource(
                 instance,

@@ -17,7 +17,7 @@ from flowengine.execution_environment.registry.workspaces import Wanted
 from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk.environments import NotReleased, Scope
 from flowengine.sdk.environments.resources import background
-from flowengine.sdk.python.user_code import settled
+from flowengine.sdk.python.user_code import until_done
 
 
 class ReleaseReport(NamedTuple):
@@ -68,12 +68,12 @@ class ScopeRelease:
         for instance in instances:
             if instance.is_ahead and not instance.record.spec.is_kept:
                 self._openings.withdraw(instance)
-                await settled(instance.ended)
+                await until_done(instance.ended)
                 continue
             instance.parked = instance.is_ahead
             closing = self._closings.park(instance)
             if closing is not None:
-                await settled(closing)
+                await until_done(closing)
                 ended.append((instance, closing))
         return report_of(ended)
 
@@ -106,11 +106,11 @@ class ScopeRelease:
             self._openings.withdraw(instance)
         for instance in instances:
             if instance.withdrawn:
-                await settled(instance.ended)
+                await until_done(instance.ended)
                 continue
             closing = self._closings.close(instance)
             if closing is not None:
-                await settled(closing)
+                await until_done(closing)
                 ended.append((instance, closing))
         return report_of(ended)
 
@@ -208,9 +208,9 @@ class Acquisition:
     async def have(self, record: Record, holder: str | None) -> Handle:
         """Return a hold on the environment of a spec, in any loop."""
         acquired = self.acquire(record, holder)
-        return acquired if isinstance(acquired, Handle) else await self.take(acquired)
+        return acquired if isinstance(acquired, Handle) else await self.receive(acquired)
 
-    async def take(self, future: Future[Handle]) -> Handle:
+    async def receive(self, future: Future[Handle]) -> Handle:
         """Await a hold. If the caller is cancelled, release it."""
         try:
             return await asyncio.wrap_future(future)
@@ -227,7 +227,7 @@ class Acquisition:
     async def _acquire_slowly(
         self, record: Record, instance: Instance, holder: str | None, verdict: Future[bool]
     ) -> Handle:
-        await settled(verdict)
+        await until_done(verdict)
         healthy = not verdict.cancelled() and verdict.result()
         reused = self._reuse(instance, holder, healthy=healthy)
         return reused if reused is not None else await self.have(record, holder)

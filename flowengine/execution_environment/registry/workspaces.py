@@ -102,10 +102,10 @@ class Workspaces:
             make_own(place, *above.relative_to(place).parts)
             self._write(above / "owner.json", {"scope": scope, "owner_id": owner_id})
             path = above / spec_id
-            taken = self._take(path, generation)
+            taken = self._claim(path, generation)
             if taken is None:
                 path = above / f"{spec_id}.{self._manager}"
-                taken = self._take(path, generation) or generation
+                taken = self._claim(path, generation) or generation
             for each in (path, home_of(path)):
                 each.mkdir(exist_ok=True, mode=0o700)
         return path, taken
@@ -303,7 +303,7 @@ class Workspaces:
     def _of(self, scope: Scope, owner_id: str) -> Path:
         return self._folder / scope / hashlib.sha256(owner_id.encode()).hexdigest()[:20]
 
-    def _take(self, path: Path, generation: int) -> int | None:
+    def _claim(self, path: Path, generation: int) -> int | None:
         """Write a claim and return the generation, or None if another manager has a claim."""
         claim = _claim_of(path)
         claimed = self._read(claim)

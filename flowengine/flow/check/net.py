@@ -108,7 +108,6 @@ class _Builder:
         return self.by_pair[pair]
 
     def node(self, step: Step, cancels: Cancels) -> NetNode:
-        """Return the node of a step."""
         spec = self.flow["steps"][step]
         moves: list[Move] = []
         if step not in cancels.ends:

@@ -281,7 +281,7 @@ class _Board:
     def send(self, edges: Iterable[EdgeId], marks: Marks) -> GameState:
         """Send a token along each edge, compute the consequences, and return the position."""
         self.agenda += [GameToken(edge, marks) for edge in edges]
-        self.settle()
+        self.run()
         return GameState(
             tuple(sorted(self.working, key=lambda t: (t.at, sorted(t.marks)))),
             tuple(
@@ -291,7 +291,7 @@ class _Board:
             tuple(sorted(self.rounds.items())),
         )
 
-    def settle(self) -> None:
+    def run(self) -> None:
         """Deliver the pending tokens and let joins act, until nothing is left to do."""
         while True:
             while self.agenda:
@@ -476,7 +476,6 @@ def _merged(tokens: Iterable[GameToken]) -> Marks:
 
 
 def _taken(move: Move, choose: Choose) -> tuple[EdgeId, ...]:
-    """Return the edges of a move that are taken."""
     if len(move.maybe) > ENTRIES:
         raise _TooManyError
     sets = [s for s in _subsets(move.maybe) if s or move.sure or move.other is not None]

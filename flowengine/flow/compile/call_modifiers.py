@@ -73,7 +73,6 @@ class CallModifiers:
     def timeout(
         self, spec: StepSpec, timeout: str, loc: Loc, view: VisibleNames, expressions: Expressions
     ) -> None:
-        """Write a timeout."""
         typed = expressions.value(timeout, loc, view)
         spec["timeout"] = typed.value
         if differs(typed.schema, TEXT):

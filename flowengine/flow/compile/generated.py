@@ -87,7 +87,6 @@ class FileDeclarations:
         file.report.at(code, message, place, hint)
 
     def find(self, section: str, name: str, loc: Loc) -> Declared | None:
-        """Return the declaration of a name in a section."""
         file, place = (self.file, loc) if loc else self.use
         owner = self.program.files.owner(self.file, section, name, place)
         if owner is None:

@@ -23,7 +23,6 @@ class Outcomes(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """All outcomes."""
         return [*self.plain, *self.raising]
 
 

@@ -34,7 +34,6 @@ class Call:
 
     @property
     def loc(self) -> Loc:
-        """Its place."""
         return self.model.loc
 
 
@@ -173,7 +172,6 @@ class Plan:
         self.gaps.add(model.unread, model.loc, self.steps)
 
     def body(self, number: int) -> BodySpec:
-        """Return a body."""
         return self.flow["bodies"][number]
 
     def siblings(self, info: Info) -> list[Info]:
@@ -181,7 +179,6 @@ class Plan:
         return [self.steps[n] for n in self.body(info.spec["body"])["steps"]]
 
     def is_parallel(self, body: int) -> bool:
-        """Return whether a body is that of a `parallel`."""
         owner = self.body(body)["owner"]
         return self.body(body)["kind"] == "group" and self.steps[owner].action == "parallel"
 

@@ -148,7 +148,6 @@ def _choice(expressions: Expressions, given: Choice, view: VisibleNames) -> Type
 
 
 def _together_list(parts: list[TypedValue]) -> TypedValue:
-    """Return values as one list."""
     if all(part.constant for part in parts):
         return constant([part.value[1] for part in parts])
     return TypedValue(["list", [part.value for part in parts]], {"type": "array"})

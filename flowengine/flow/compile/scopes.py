@@ -183,7 +183,7 @@ class Scopes:
     def at_end(self) -> VisibleNames:
         """Return the names that `outputs` see: all of the flow's own steps."""
         roots = {**self.base, "state": self.state}
-        return VisibleNames(roots, -1, lambda name: self._look(name, 0, AT_END), self._ids)
+        return VisibleNames(roots, -1, lambda name: self._find(name, 0, AT_END), self._ids)
 
     def flow_handler(self) -> VisibleNames:
         """Return the names that an `on_error` of the flow sees."""
@@ -194,7 +194,7 @@ class Scopes:
         body = info.spec["body"]
         roots = {**self.base, "state": self.state, **self.locals.get(body, {})}
         view = VisibleNames(
-            roots, info.number, lambda name: self._look(name, body, info.number), self._ids
+            roots, info.number, lambda name: self._find(name, body, info.number), self._ids
         )
         view = self.messages.seen(info, view)
         meets = len(info.spec["sources"]) > 1 or info.model.join is not None
@@ -207,22 +207,20 @@ class Scopes:
             return view
         outer = view.look
 
-        def look(name: str) -> StepFacts | None:
+        def find(name: str) -> StepFacts | None:
             number = self.plan.by_id.get(name)
             if number is not None and self.plan.steps[number].spec["body"] == child:
                 return self._seen(self.plan.steps[number], child, AT_END)
             return None if outer is None else outer(name)
 
-        return view.looking(look)
+        return view.looking(find)
 
     def item(self, view: VisibleNames, given: Map, over: Schema) -> VisibleNames:
-        """Return a view with the names of an item of a map."""
         named = given.as_ != "item"
         names = (f"{given.as_}_index", f"{given.as_}_key") if named else ("index", "key")
         return view.having({given.as_: items_of(over), names[0]: INTEGER, names[1]: TEXT})
 
     def round(self, view: VisibleNames) -> VisibleNames:
-        """Return a view with the name of a round."""
         return view.having({"round": closed({"number": INTEGER, "last": UNKNOWN})})
 
     # Types
@@ -272,7 +270,7 @@ class Scopes:
             self._pasts[body] = EarlierSteps(self.plan.flow, body, self.cancels)
         return self._pasts[body]
 
-    def _look(self, name: str, body: int, here: int) -> StepFacts | None:
+    def _find(self, name: str, body: int, here: int) -> StepFacts | None:
         """Return the known facts about a step at another step, or at the end, of a body."""
         number = self.plan.by_id.get(name)
         if number is None:

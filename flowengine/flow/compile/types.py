@@ -33,7 +33,6 @@ def closed(properties: Mapping[str, Schema]) -> Schema:
 
 
 def list_of(items: Schema) -> Schema:
-    """Return the schema of a list."""
     return {"type": "array", "items": items} if items else {"type": "array"}
 
 
@@ -145,7 +144,6 @@ def decision_schema(subject: Schema, form: Schema, choices: list[str], expires: 
 
 
 def of_constant(data: Any) -> Schema:
-    """Return the schema of a constant."""
     if isinstance(data, dict):
         return closed({key: of_constant(value) for key, value in data.items()})
     if isinstance(data, list):

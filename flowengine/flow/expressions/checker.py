@@ -717,7 +717,6 @@ def _null_test(node: Node) -> bool:
 
 
 def _of_constant(value: Any) -> Schema:
-    """Return the schema of a constant."""
     if value is None:
         return types.NULL
     schemas = {bool: types.BOOL, int: types.INT, float: types.DOUBLE, str: types.TEXT}

@@ -181,7 +181,6 @@ def zone_of(name: str) -> datetime.tzinfo:
 
 @functools.cache
 def _zone_names() -> frozenset[str]:
-    """Return the names of all zones."""
     from importlib.resources import files
 
     return frozenset(files("tzdata").joinpath("zones").read_text("utf-8").split())

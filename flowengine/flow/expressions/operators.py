@@ -223,7 +223,6 @@ def as_double(value: Plain) -> float:
 
 
 def type_of(value: Plain) -> TypeName:
-    """Return the type of a value."""
     return TypeName(_NAMES.get(type(value), "map"))
 
 

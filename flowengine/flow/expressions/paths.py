@@ -56,7 +56,6 @@ def step(value: Plain, key: Plain, shown: Callable[[], str]) -> Plain:
 
 
 def _item(items: list[Plain], index: Plain, shown: Callable[[], str]) -> Plain:
-    """Return an item of a list."""
     if isinstance(index, str):
         raise NoValue(f"{shown()} is a list, so it has no '{index}'")
     if isinstance(index, float) and index.is_integer():

@@ -117,7 +117,6 @@ _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 
 def number_of(token: SyntaxToken) -> Literal:
-    """Return the literal of a number."""
     if token.kind == "float":
         return Literal(float(token.text), token.text, token.start, token.end)
     digits = token.text.rstrip("uU")

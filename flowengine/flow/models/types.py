@@ -64,7 +64,6 @@ class Refused(Exception):
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of a text."""
     return frozenset(text.split())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.errors import Conflict
-from flowengine.journal.accounts import answer, is_unlimited, limits_in, most_of, settled, total
+from flowengine.journal.accounts import answer, charged, is_unlimited, limits_in, most_of, total
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Append, FlowGrant, LockOperation, UsedBudget, Vote
 from flowengine.journal.refusals import no_grant, not_free, revoked_already
@@ -127,7 +127,7 @@ def _end_claim(
     connection.execute(queries.GIVE_BACK, (lock, number, unit))
     if row is not None and row[0] and row[1] is not None:
         before, limits = connection.execute(queries.BUDGET, (lock,)).fetchone()
-        after = settled(unpack(before), unpack(row[1]), used)
+        after = charged(unpack(before), unpack(row[1]), used)
         connection.execute(queries.KEEP_BUDGET, (lock, pack(after), limits))
 
 

@@ -450,7 +450,7 @@ class SqliteStore:
         with self._database.reading() as connection:
             return [Outgoing(*row) for row in connection.execute(queries.OUTBOX)]
 
-    def settle(self, number: int, refused: str | None) -> None:
+    def acknowledge(self, number: int, refused: str | None) -> None:
         with self._database.writing() as connection:
             if refused is None:
                 connection.execute(queries.DELIVERED, (number,))

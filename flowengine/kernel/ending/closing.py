@@ -22,7 +22,7 @@ from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state import learn, make_fitting, pass_out, stop_reading
 from flowengine.kernel.held_failures import drop_then
 from flowengine.kernel.limits.background import release, withdraw
-from flowengine.kernel.limits.budgets import forget_needs, settle_unit, stop_waiting
+from flowengine.kernel.limits.budgets import charge_unit, forget_needs, stop_waiting
 from flowengine.kernel.limits.locks import leave_lock
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import end_round, move
@@ -133,7 +133,7 @@ def _stop_run(tx: Transition, unit: Unit) -> None:
     tx.commands.append(Stop(unit["id"], unit["attempt"]))
     if "children" in tx.state and tx.node(tx.act_of(unit)).background is not None:
         withdraw(tx, unit)
-    settle_unit(tx, unit)
+    charge_unit(tx, unit)
     cut_off(tx, unit)
 
 

@@ -128,7 +128,7 @@ def _stop(tx: Transition, number: int, cut: Cut) -> None:
 
 
 def _end_run(tx: Transition, number: int, cut: Cut, *, ran: bool = True) -> None:
-    budgets.settle(tx, number, cut.get("frame", 0), ran=ran)
+    budgets.charge(tx, number, cut.get("frame", 0), ran=ran)
 
 
 def _ask(tx: Transition, number: int, cut: Cut, error: ErrorData | None = None) -> None:

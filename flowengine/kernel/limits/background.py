@@ -145,7 +145,7 @@ def received(tx: Transition, event: Message) -> dict[str, Plain] | None:
     return data
 
 
-def tell_parent(
+def notify_parent(
     tx: Transition, status: str, outcome: str, error: ErrorData | None, outputs: Plain
 ) -> None:
     """Send the end of this execution to the one that has started it in the background.

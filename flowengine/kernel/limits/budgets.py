@@ -35,7 +35,7 @@ from flowengine.kernel.view import (
     bounding,
     budget_of,
     budgets_around,
-    settled,
+    charged,
     taken,
     unbound,
     worked,
@@ -131,15 +131,15 @@ def count_in(tx: Transition, number: int, frame: int, act: Activation | None) ->
                 watch_time(tx, owner, budget)
 
 
-def settle_unit(tx: Transition, unit: Unit, *, ran: bool = True) -> None:
-    """Settle the call of a unit that still exists. See `settle`."""
+def charge_unit(tx: Transition, unit: Unit, *, ran: bool = True) -> None:
+    """Charge the call of a unit that still exists. See `charge`."""
     bounded = "budget" in tx.state or "frames" in tx.state
-    settle(tx, unit["id"], tx.frame_of(tx.act_of(unit)) if bounded else 0, ran=ran)
+    charge(tx, unit["id"], tx.frame_of(tx.act_of(unit)) if bounded else 0, ran=ran)
     forget_needs(unit)
 
 
-def settle_result(tx: Transition, unit: Unit, result: Plain) -> None:
-    """Settle the call of a unit that has ended and reported its own usage.
+def charge_result(tx: Transition, unit: Unit, result: Plain) -> None:
+    """Charge the call of a unit that has ended and reported its own usage.
 
     Args:
         unit: The unit.
@@ -149,11 +149,11 @@ def settle_result(tx: Transition, unit: Unit, result: Plain) -> None:
         tx.state["running"] -= 1
         return
     act = tx.act_of(unit)
-    settle(tx, unit["id"], tx.frame_of(act), amounts_used=meters.used(tx.node(act), result))
+    charge(tx, unit["id"], tx.frame_of(act), amounts_used=meters.used(tx.node(act), result))
     forget_needs(unit)
 
 
-def settle(
+def charge(
     tx: Transition,
     number: int,
     frame: int,
@@ -161,7 +161,7 @@ def settle(
     ran: bool = True,
     amounts_used: dict[str, int] | None = None,
 ) -> None:
-    """Settle a call whose attempt has ended in any way. A mere request for approval is not a call.
+    """Charge a call whose attempt has ended in any way. A mere request for approval is not a call.
 
     Args:
         number: The calling unit.
@@ -175,7 +175,7 @@ def settle(
     for owner, budget in budgets_around(tx, frame):
         if number in budget["calls"]:
             del budget["calls"][number]
-            meters.settle(budget, number, amounts_used, ran=ran and number not in tx.begun)
+            meters.charge(budget, number, amounts_used, ran=ran and number not in tx.begun)
             if not budget["calls"]:
                 _stop_clock(tx, budget)
             let_queue_try(tx, budget)
@@ -267,7 +267,7 @@ def used_up(tx: Transition, budget: Budget, node: Node | None = None) -> list[st
     measured = meters.measured(node) if node is not None else ()
     for meter in meters.AMOUNTS:
         # For a measured call, room that others have reserved can become free again.
-        used_of = settled if meter in measured else taken
+        used_of = charged if meter in measured else taken
         if meter in limits and used_of(budget, meter) >= limits[meter]:
             lacking.append(meter)
     if node is not None:
@@ -282,7 +282,7 @@ def is_low(tx: Transition, unit: Unit) -> bool:
     node = tx.node(act)
     uses = meters.names(node).intersection(meters.AMOUNTS)
     # A reservation is far above the actual use of a call.
-    used_of = settled if meters.measured(node) else taken
+    used_of = charged if meters.measured(node) else taken
     for number, budget in budgets_around(tx, tx.frame_of(act)):
         spec, limits = tx.flow_of(number).budget, budget["limits"]
         at = None if spec is None else spec.get("fallback_at")

@@ -101,7 +101,7 @@ WITHIN = frozenset({"execution", "run"})
 """Scopes of locks that no other execution can hold."""
 
 
-def take(tx: Transition, unit: Unit, then: Entry) -> bool:
+def acquire(tx: Transition, unit: Unit, then: Entry) -> bool:
     """Acquire the lock of a unit's step, or queue for it.
 
     Args:
@@ -128,11 +128,11 @@ def line_up(tx: Transition, unit: Unit, then: Entry) -> None:
 
     Args:
         unit: The unit, which has no lock and no place yet. Its attempt may still need an approval.
-        then: As for `take`.
+        then: As for `acquire`.
 
     Raises:
-        StepFailure: As for `take`.
-        EvaluationError: As for `take`.
+        StepFailure: As for `acquire`.
+        EvaluationError: As for `acquire`.
     """
     act = tx.act_of(unit)
     node = tx.node(act)

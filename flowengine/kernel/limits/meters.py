@@ -20,7 +20,7 @@ from flowengine.kernel.graph.specs import BudgetSpec, SharedBudgetSpec
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state.records import Budget, Unit
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.view import DOLLAR, budgets_around, settled, taken
+from flowengine.kernel.view import DOLLAR, budgets_around, charged, taken
 
 AMOUNTS = ("tokens", "cost_usd")
 """Meters with amounts. `tool_calls` are counted."""
@@ -126,7 +126,7 @@ def lacks(budget: Budget, needs: Mapping[str, list[int]]) -> list[str]:
     return [
         meter
         for meter, (least, _most, _beyond) in needs.items()
-        if meter in budget["limits"] and budget["limits"][meter] - settled(budget, meter) < least
+        if meter in budget["limits"] and budget["limits"][meter] - charged(budget, meter) < least
     ]
 
 
@@ -185,7 +185,7 @@ def hold(budget: Budget, number: int, amounts: Mapping[str, int]) -> None:
     budget.setdefault("reserved", {})[number] = bounded
 
 
-def settle(budget: Budget, number: int, amounts_used: dict[str, int] | None, *, ran: bool) -> None:
+def charge(budget: Budget, number: int, amounts_used: dict[str, int] | None, *, ran: bool) -> None:
     """Replace the reservation of a call by its actual usage.
 
     Args:

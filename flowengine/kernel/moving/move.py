@@ -234,7 +234,7 @@ def upgrade(tx: Transition, before: Graph, mapping: Mapping[str, Any]) -> None:
             listeners.watch(tx, number, tx.watched(act, spec.get("watches", ())))
     for unit in list(state["units"].values()):
         if unit["phase"] == "asked":
-            permissions.look_again(tx, unit)
+            permissions.check_again(tx, unit)
         elif "shown" in unit:
             call_questions.forget_question(tx, unit)  # its input may differ from now on
             input_questions.forget(tx, unit)

@@ -27,7 +27,6 @@ class Account(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name."""
         return f"{_PREFIX}{self.period} {self.start} {self.key}"
 
     @property

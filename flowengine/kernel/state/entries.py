@@ -66,7 +66,6 @@ def trigger_broken(arrival: Arrival, failure: Broken, /) -> Entry:
 
 
 def attempt(unit: int, /) -> Entry:
-    """Begin an attempt."""
     return ("attempt", unit)
 
 
@@ -290,7 +289,6 @@ def flow_handled(handler: int, error: ErrorData, of: int, /) -> Entry:
 
 
 def flow_end(status: str, error: ErrorData | None, outputs: Plain, of: int, /) -> Entry:
-    """End a flow."""
     return ("flow_end", status, error, outputs, of)
 
 
@@ -300,7 +298,6 @@ def subflow_end(outputs: Plain, of: int, outcome: str, /) -> Entry:
 
 
 def main_flow_end(status: str, error: ErrorData | None, outputs: Plain, /) -> Entry:
-    """End the main flow."""
     return ("flow_end", status, error, outputs)
 
 

@@ -90,7 +90,6 @@ def move(unit: Unit, phase: Phase) -> None:
 
 
 def wait_state(wait: Wait) -> WaitState:
-    """Return the state of a wait."""
     return "open" if wait["shown"] else "new"
 
 

@@ -26,7 +26,7 @@ from flowengine.kernel.held_failures import hold_unit
 from flowengine.kernel.limits.background import withdraw
 from flowengine.kernel.limits.budgets import forget_needs
 from flowengine.kernel.limits.call_counts import uncount
-from flowengine.kernel.limits.locks import leave_lock, take, unpark
+from flowengine.kernel.limits.locks import acquire, leave_lock, unpark
 from flowengine.kernel.messages import emit
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
@@ -111,7 +111,7 @@ def _people(tx: Transition, node: Node, unit: Unit) -> dict[str, Plain]:
 def _has_lock(tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
     """Acquire the lock for the writes after a wait or approval that did not hold it."""
     try:
-        return take(tx, unit, entries.ended(unit["id"], raw, outcome))
+        return acquire(tx, unit, entries.ended(unit["id"], raw, outcome))
     except (StepFailure, EvaluationError) as failure:
         note_done(tx, tx.act_of(unit), unit, raw, past)
         error = as_error(failure, tx.address(unit), unit["tries"])

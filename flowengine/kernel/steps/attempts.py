@@ -30,9 +30,9 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain, join_secret
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.limits import shared_budgets
 from flowengine.kernel.limits.background import begin, child_of
-from flowengine.kernel.limits.budgets import grant, is_low, reserve, settle_unit
+from flowengine.kernel.limits.budgets import charge_unit, grant, is_low, reserve
 from flowengine.kernel.limits.call_counts import count, uncount
-from flowengine.kernel.limits.locks import leave_lock, line_up, park, take, unpark, would_keep
+from flowengine.kernel.limits.locks import acquire, leave_lock, line_up, park, unpark, would_keep
 from flowengine.kernel.limits.meters import has_to_measure, needs_as_counted
 from flowengine.kernel.limits.shared_budgets import waits
 from flowengine.kernel.state import entries
@@ -171,7 +171,7 @@ def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
         return True
 
     try:
-        return take(tx, unit, entries.attempt(unit["id"]))
+        return acquire(tx, unit, entries.attempt(unit["id"]))
     except (StepFailure, EvaluationError) as failure:
         tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return False
@@ -313,7 +313,7 @@ def measured(tx: Transition, unit: Unit, needs: Mapping[str, Plain]) -> None:
         unit: The unit, in phase `run`. Its attempt has not done any work yet.
         needs: As in the event.
     """
-    settle_unit(tx, unit, ran=False)
+    charge_unit(tx, unit, ran=False)
     move(unit, "ready")
     if "timer" in unit:
         tx.clear_timer(unit.pop("timer"))
@@ -373,7 +373,7 @@ def begin_anew(tx: Transition, unit: Unit) -> None:
         unit: The unit, in any phase. If its attempt was running, it has ended.
     """
     if unit["phase"] == "run":
-        settle_unit(tx, unit)
+        charge_unit(tx, unit)
         move(unit, "ready")
     elif unit["phase"] == "scope":
         close_scope(tx, tx.state["scopes"][unit["scope"]])

@@ -108,7 +108,7 @@ def _arrive_count(tx: Transition, scope: Scope, node: Node, arrival: Arrival) ->
     _end_if_all_seen(tx, scope, node, round_)
 
 
-def look_again(tx: Transition, number: int) -> None:
+def check_again(tx: Transition, number: int) -> None:
     """Evaluate `need` again for the rounds of a scope for which it had no value.
 
     Args:
@@ -231,8 +231,8 @@ def _next_wave(node: Node, kept: list[Arrival]) -> tuple[list[Arrival], list[Arr
     return wave, kept
 
 
-def settle_joins(tx: Transition, scope: Scope) -> bool:
-    """Settle the first join of a scope that no other token can reach any more.
+def resolve_joins(tx: Transition, scope: Scope) -> bool:
+    """Resolve the first join of a scope that no other token can reach any more.
 
     Args:
         scope: A scope in which a token has moved.
@@ -252,8 +252,8 @@ def settle_joins(tx: Transition, scope: Scope) -> bool:
     return True
 
 
-def settle_stuck(tx: Transition, scope: Scope) -> bool:
-    """Settle the first stuck join of a scope: all tokens that can still reach it are held at joins.
+def resolve_stuck(tx: Transition, scope: Scope) -> bool:
+    """Resolve the first stuck join of a scope: all tokens that can reach it are held at joins.
 
     Args:
         scope: A scope without other remaining work.

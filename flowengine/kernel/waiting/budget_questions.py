@@ -33,8 +33,8 @@ from flowengine.kernel.view import (
     bounding,
     budget_of,
     budgets_around,
+    charged,
     counting,
-    settled,
     unbound,
 )
 from flowengine.kernel.waiting.approvals import answer
@@ -117,7 +117,7 @@ def _describe(
         least: The minimum that the call needs. None: nothing is left.
     """
     flow, limit = tx.flow_of(number).budgeted, budget["limits"][what]
-    left = limit - settled(budget, what)
+    left = limit - charged(budget, what)
     if least is None or left <= 0:
         message = f"'{flow}' has used up its {_amount(what, limit)} (budget.{what})"
     else:

@@ -230,7 +230,7 @@ def _look_at_rules(
     names = Names(tx, None, extra=call_names(unit, args))
     rule = strictest(node.rules, lambda number: holds(names, number), tool)
     if rule is not None and rule.do == "deny":
-        data = {"tool": tool, "rule": rule.rule, "policy_changed": changed}
+        data = {"tool": tool, "rule": rule.rule, "rules_changed": changed}
         message = f"{tool!r} was not called: {rule.rule} refuses it"
         raise StepFailure("Refused", message, data, retryable=False)
     return rule

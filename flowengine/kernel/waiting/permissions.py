@@ -424,7 +424,7 @@ def ask_anew(tx: Transition, unit: Unit) -> None:
             _begin_again(tx, tx.state["units"][number])
 
 
-def look_again(tx: Transition, unit: Unit) -> None:
+def check_again(tx: Transition, unit: Unit) -> None:
     """Ask the questions of a unit again if its step has other questions now.
 
     Args:

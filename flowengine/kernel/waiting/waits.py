@@ -131,7 +131,7 @@ def open_wait(tx: Transition, unit: Unit) -> None:
     _take_kept(tx, wait)
     for index in range(len(alternatives)):
         if is_open(tx, wait):
-            _look(tx, wait, index)
+            _check_alternative(tx, wait, index)
     if not is_open(tx, wait):
         return
     for index, alternative in enumerate(wait["alternatives"]):
@@ -269,7 +269,7 @@ def _number_of(message: Plain) -> tuple[int, int]:
     return message["number"], message.get("part", 0)
 
 
-def _look(tx: Transition, wait: Wait, index: int) -> None:
+def _check_alternative(tx: Transition, wait: Wait, index: int) -> None:
     """Trigger an alternative that already holds: a true condition, or a time in the past."""
     spec = _specs(tx, wait)["alternatives"][index]
     due = wait["alternatives"][index].get("due")
@@ -455,7 +455,7 @@ def close_wait(tx: Transition, wait: Wait, how: str, result: Plain = None) -> No
         tx.commands.append(CloseWait(wait["id"], how, result))
 
 
-def look_at_state(tx: Transition, wait: Wait) -> bool:
+def check_state(tx: Transition, wait: Wait) -> bool:
     """Trigger the first alternative of a wait whose condition on state holds now.
 
     Returns:
@@ -466,7 +466,7 @@ def look_at_state(tx: Transition, wait: Wait) -> bool:
         if "when" not in spec or "result" in alternative:
             continue
         try:
-            _look(tx, wait, index)
+            _check_alternative(tx, wait, index)
         except EvaluationError as failure:
             tx.agenda.append(entries.unit_broken(wait["unit"], failure))
             return True

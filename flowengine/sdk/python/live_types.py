@@ -298,11 +298,11 @@ def computed_fields(types: Iterable[Any]) -> set[str] | None:
 def _names_in(schema: Schema) -> set[str]:
     names = set(schema.get("properties", ()))
 
-    def look(part: Schema) -> Schema:
+    def add_names(part: Schema) -> Schema:
         names.update(_names_in(part))
         return part
 
-    each_part(schema, look)
+    each_part(schema, add_names)
     return names
 
 

@@ -332,11 +332,11 @@ def references(schema: Schema) -> list[str]:
     name = _referred(schema)
     names = [] if name is None else [name]
 
-    def look(part: Schema) -> Schema:
+    def add_names(part: Schema) -> Schema:
         names.extend(references(part))
         return part
 
-    each_part(schema, look)
+    each_part(schema, add_names)
     return names
 
 

@@ -57,7 +57,7 @@ async def uncut(work: Awaitable[Any]) -> None:
     task.result()
 
 
-async def settled(future: Future[Any]) -> None:
+async def until_done(future: Future[Any]) -> None:
     """Wait until a future of another thread is done, with any result.
 
     Cancelling the wait leaves it running.
@@ -67,11 +67,11 @@ async def settled(future: Future[Any]) -> None:
     loop = asyncio.get_running_loop()
     is_done = asyncio.Event()
 
-    def tell(_: Future[Any]) -> None:
+    def notify(_: Future[Any]) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(is_done.set)
 
-    future.add_done_callback(tell)
+    future.add_done_callback(notify)
     await is_done.wait()
 
 
@@ -251,14 +251,14 @@ async def on_thread(
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
     known: list[tuple[Any, BaseException | None]] = []
 
-    def settle(outcome: tuple[object, BaseException | None]) -> None:
+    def resolve(outcome: tuple[object, BaseException | None]) -> None:
         if not ended.done():
             ended.set_result(outcome)
 
     def report(outcome: tuple[object, BaseException | None]) -> None:
         known.append(outcome)
         if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, outcome)
+            loop.call_soon_threadsafe(resolve, outcome)
 
     _put(function, report)
     try:

@@ -488,7 +488,7 @@ class StepKind:
         return None
 
     @classmethod
-    def tell(cls, output: Plain) -> str | None:
+    def summary(cls, output: Plain) -> str | None:
         """Return a one-line summary of the output of a step in a flow of this kind, for users.
 
         Args:
@@ -501,7 +501,7 @@ class StepKind:
         return None
 
     @classmethod
-    def tell_failure(cls, kind: str, output: Plain) -> str | None:
+    def failure_of(cls, kind: str, output: Plain) -> str | None:
         """Return why a call has failed whose step succeeded, in one line, or None if it has not.
 
         A model receives failures of its programs, such as an exit code, as results.

@@ -64,7 +64,6 @@ class TakenAnswers(NamedTuple):
     """Why the last answer was refused. Then nothing more is asked."""
 
     def add(self, wait: str, refused: str) -> TakenAnswers:
-        """Add an answer."""
         return self._replace(refused=refused) if refused else TakenAnswers((*self.decided, wait))
 
 
@@ -110,7 +109,7 @@ Tell = Callable[[str], Awaitable[None]]
 TELL_SECONDS = 10.0
 
 
-async def settled(
+async def until_rest(
     application: Application,
     principal: Principal,
     execution: str,
@@ -209,7 +208,7 @@ class ToolCalls:
         )
         return CallProgress(started["execution"])
 
-    async def look(self, caller: Caller, execution: str, flow: str | None) -> CallProgress:
+    async def find(self, caller: Caller, execution: str, flow: str | None) -> CallProgress:
         """Return the state of a call about an execution that exists.
 
         Args:
@@ -238,7 +237,7 @@ class ToolCalls:
         ]
         return {"executions": own[:_LISTED]}
 
-    async def take(
+    async def decide(
         self, caller: Caller, progress: CallProgress, wait: str, answer: types.ElicitResult
     ) -> str:
         """Decide on a wait by the answer of the user, and return why it was refused, or nothing.
@@ -285,18 +284,18 @@ class ToolCalls:
         taken = taken or TakenAnswers()
         name = f"execution {progress.execution}"
 
-        async def tell(status: str) -> None:
-            await client.tell(f"{name}: {status}")
+        async def report(status: str) -> None:
+            await client.report(f"{name}: {status}")
 
         while True:
             if taken.decided:
                 patience = max(patience, self._wait_seconds)
-            view = await settled(
+            view = await until_rest(
                 self._application,
                 caller.principal,
                 progress.execution,
                 time.monotonic() + patience,
-                tell,
+                report,
                 taken.decided,
             )
             passed = progress.passed
@@ -319,7 +318,7 @@ class ToolCalls:
             if answer is None:
                 taken = taken.add(wait, "")
             elif answer.action == "accept":
-                taken = taken.add(wait, await self.take(caller, progress, wait, answer))
+                taken = taken.add(wait, await self.decide(caller, progress, wait, answer))
 
     async def _question(self, caller: Caller, waits: list[Any]) -> tuple[str, QuestionForm] | None:
         """Return the first wait that the user may decide in this client, with its form."""
@@ -412,7 +411,7 @@ class ToolClient:
             elif ctx.session.can_send_request:
                 self.asks = "now"
 
-    async def tell(self, message: str) -> None:
+    async def report(self, message: str) -> None:
         """Report progress, if the client wants it."""
         self._told += 1
         await self._ctx.session.report_progress(float(self._told), None, message)

@@ -59,11 +59,11 @@ async def _call(
             known = read_progress(params.request_state)
         except InputError as error:
             raise MCPError(types.INVALID_PARAMS, error.message) from None
-        progress = await calls.look(caller, known.execution, flow)
+        progress = await calls.find(caller, known.execution, flow)
         progress = progress._replace(passed=known.passed)
-        taken = await _take(calls, caller, progress, params.input_responses or {})
+        taken = await _decide(calls, caller, progress, params.input_responses or {})
     elif flow is None:
-        progress = await calls.look(caller, execution or "", None)
+        progress = await calls.find(caller, execution or "", None)
     else:
         progress = await calls.begin(caller, flow, given)
     result = await calls.go_on(caller, progress, client, seconds, taken)
@@ -72,7 +72,7 @@ async def _call(
     return _result(result, failed=result["status"] in ENDED and result["status"] != "succeeded")
 
 
-async def _take(
+async def _decide(
     calls: ToolCalls, caller: Caller, progress: CallProgress, responses: Mapping[str, Any]
 ) -> TakenAnswers:
     """Decide by the answers that came with a repeated call."""
@@ -80,7 +80,7 @@ async def _take(
     for wait, response in responses.items():
         is_answer = wait in progress.passed and isinstance(response, types.ElicitResult)
         if is_answer and response.action == "accept":
-            taken = taken.add(wait, await calls.take(caller, progress, wait, response))
+            taken = taken.add(wait, await calls.decide(caller, progress, wait, response))
     return taken
 
 

@@ -70,28 +70,28 @@ def test_the_beginning_of_json_is_a_value(text: str, value: Any) -> None:
 @given(st.lists(VALUES) | st.dictionaries(st.text(), VALUES), st.integers(1, 9))
 def test_the_last_value_is_the_whole_answer_however_it_is_cut(value: Any, size: int) -> None:
     answers, text = ArrivingAnswers("A"), json.dumps(value)
-    answers.take(START)
-    seen = [answers.take(piece(text[at : at + size])) for at in range(0, len(text), size)]
-    changes = [one for one in [*seen, answers.take(END)] if one is not None]
+    answers.feed(START)
+    seen = [answers.feed(piece(text[at : at + size])) for at in range(0, len(text), size)]
+    changes = [one for one in [*seen, answers.feed(END)] if one is not None]
     assert changes[-1] == value
     assert all(before != after for before, after in pairwise(changes))
 
 
 def test_a_long_answer_is_read_a_limited_number_of_times() -> None:
     answers = ArrivingAnswers("A")
-    answers.take(START)
+    answers.feed(START)
     pieces = ["[", *(f"{number}, " for number in range(100_000))]
-    read = sum(answers.take(piece(text)) is not None for text in pieces)
+    read = sum(answers.feed(piece(text)) is not None for text in pieces)
     assert 50 < read < 1_000
 
 
 def test_after_missed_parts_a_reply_is_not_read() -> None:
     answers = ArrivingAnswers("A")
-    answers.take(START)
+    answers.feed(START)
     answers.missed()
-    assert answers.take(piece('{"a": 1}')) is None
-    answers.take(START)
-    assert answers.take(piece('{"a": 1}')) == {"a": 1}
+    assert answers.feed(piece('{"a": 1}')) is None
+    answers.feed(START)
+    assert answers.feed(piece('{"a": 1}')) == {"a": 1}
 
 
 def test_parts_of_an_agent_that_returns_data_have_the_answer_so_far() -> None:

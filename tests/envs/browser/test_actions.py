@@ -20,6 +20,7 @@ from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.browser.web import Web, network, send
 from tests.envs.opening import opened
+from tests.replacing import Limits
 
 pytestmark = pytest.mark.endurance
 
@@ -253,9 +254,9 @@ CANNOT: list[tuple[dict[str, object], str, str]] = [
 
 
 def test_what_cannot_be_done_is_said_long_before_the_time_is_over(
-    patient: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
+    patient: Browser, web: Web, limits: Limits
 ) -> None:
-    monkeypatch.setattr(elements, "_PATIENCE", 0.4)
+    limits(elements, _PATIENCE=0.4)
     patient.navigate(web.page("/unusable", UNUSABLE))
     for action, selector, error in CANNOT:
         began = time.monotonic()
@@ -266,9 +267,9 @@ def test_what_cannot_be_done_is_said_long_before_the_time_is_over(
 
 
 def test_what_is_being_loaded_may_still_make_an_element_usable(
-    patient: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
+    patient: Browser, web: Web, limits: Limits
 ) -> None:
-    monkeypatch.setattr(elements, "_PATIENCE", 0.05)
+    limits(elements, _PATIENCE=0.05)
     waiting = threading.Event()
 
     def slow(handler: BaseHTTPRequestHandler) -> None:

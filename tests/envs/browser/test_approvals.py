@@ -197,7 +197,7 @@ def test_what_scripts_send_unforeseen_is_stopped(asking: Browser, web: Web, whic
     assert seen.url == "http://home.example/login"
     assert not web.asked
     # A tab that was kept from opening delays no later action.
-    background().run(asyncio.wait_for(session_of(asking).settle(600), 60))
+    background().run(asyncio.wait_for(session_of(asking).wait_tracked(600), 60))
 
 
 def test_with_a_password_on_the_page_whatever_scripts_may_send_is_asked_about(

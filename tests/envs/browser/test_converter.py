@@ -64,7 +64,7 @@ def leave():
             while True:
                 os.write(1, FORGED)
                 os.write(write, b"1")
-        os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
     os.wait()
     os.read(written, 1)
 

@@ -69,15 +69,11 @@ def marks(engine: int) -> list[int]:
 def test_wherever_it_ends_nothing_is_left(
     web: Web,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    temporary: Path,
     state: str,
     number: signal.Signals,
 ) -> None:
     web.page("/fine", "<p>fine</p>")
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     store = tmp_path / "environments"
     argv = [sys.executable, "-c", CODE, str(store), web.place, state]
     engine = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -42,7 +42,7 @@ from tests.envs.browser.drivers import command, drivers
 from tests.envs.browser.web import BLOCKED, Web, network, never, send
 from tests.envs.opening import Trace, managed_processes, opened, release
 from tests.execution_environment.toy import until
-from tests.replacing import patches_everywhere
+from tests.replacing import Limits, patches_everywhere
 
 pytestmark = pytest.mark.endurance
 
@@ -109,9 +109,9 @@ async def led_out(sent: Sequence[bytes], request: bytes = CONNECT) -> tuple[str,
     return server.log, arrived, program.stdin.data
 
 
-def test_a_message_of_the_server_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_of_the_server_has_a_bound(limits: Limits) -> None:
     """A message that announces too many bytes ends the server before any of them is kept."""
-    monkeypatch.setattr(browser_server, "LARGEST_MESSAGE", 1 << 20)
+    limits(browser_server, LARGEST_MESSAGE=1 << 20)
     frame = b"\x81\x7f" + (600 << 20).to_bytes(8, "big")
     tracemalloc.start()
     try:
@@ -349,7 +349,7 @@ def test_the_page_after_endless_dialogs_opens(own: Browser, web: Web) -> None:
 
 
 @pytest.fixture
-def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def hung(own: Browser, web: Web, limits: Limits) -> Callable[[str], None]:
     """Return a function that shows a page and then starts code that never ends."""
     begun = threading.Event()
 
@@ -364,7 +364,7 @@ def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
         background().run(own.page.evaluate("document.querySelector('button').click()"))
         assert begun.wait(60)
 
-    monkeypatch.setattr(session, "ANSWER", 0.5)  # such a page never answers
+    limits(session, ANSWER=0.5)  # such a page never answers
     return hang
 
 
@@ -379,12 +379,12 @@ def test_a_page_that_hangs_after_it_was_seen_is_left_at_once(
     own: Browser,
     web: Web,
     hung: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
     script: str,
     action: str,
 ) -> None:
     def answering(handler: BaseHTTPRequestHandler) -> None:
-        monkeypatch.setattr(session, "ANSWER", 60)
+        limits(session, ANSWER=60)
         send(handler, "<p>fine</p>")
 
     hung(script)

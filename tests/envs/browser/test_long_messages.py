@@ -13,6 +13,7 @@ from flowengine_envs.browser.library import Error
 from flowengine_envs.browser.long_messages import LONGEST_TEXT, NOTE, Shortened, is_cut
 from flowengine_envs.browser.resource import Browser
 from tests.envs.browser.web import Web
+from tests.replacing import Limits
 from tests.rows import each_row
 
 LONG = 7 * LONGEST_TEXT
@@ -64,9 +65,9 @@ throw new Error(long)
 
 @pytest.mark.endurance  # megabytes go through each process of the browser
 def test_a_page_cannot_end_the_browser_by_what_it_writes(
-    browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, web: Web, limits: Limits
 ) -> None:
-    monkeypatch.setattr(browser_server, "LARGEST_MESSAGE", 1 << 20)
+    limits(browser_server, LARGEST_MESSAGE=1 << 20)
     opening = browser.opening
     url = web.page("/long", f"<p>There.</p><script>{WRITES}</script>")
 

@@ -16,6 +16,7 @@ from flowengine.execution_environment.registry import screens
 from flowengine.sdk.environments import background
 from tests.envs.browser.processes import session_of
 from tests.envs.browser.web import Web, network, send
+from tests.replacing import Limits
 
 PAGE = """
 <input id=name autofocus><input type=password id=secret value=hunter2>
@@ -80,9 +81,9 @@ def test_a_look_does_not_wait_for_the_running_action(manager: EnvironmentManager
 
 
 def test_a_browser_that_has_ended_says_so(
-    manager: EnvironmentManager, web: Web, monkeypatch: pytest.MonkeyPatch
+    manager: EnvironmentManager, web: Web, limits: Limits
 ) -> None:
-    monkeypatch.setattr(screens, "SECONDS", 1)  # if its end is not noticed yet
+    limits(screens, SECONDS=1)  # if its end is not noticed yet
     browser = manager.ensure(spec(web)).resource
     session_of(browser)._place.chromium._server._program.kill()
     with pytest.raises(Conflict, match="cannot be looked into"):

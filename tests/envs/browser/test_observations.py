@@ -18,6 +18,7 @@ from flowengine_envs.documents.converting import convert
 from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.processes import session_of
 from tests.envs.browser.web import BLOCKED, Answer, Web, never, redirect, send
+from tests.replacing import Limits
 
 pytestmark = pytest.mark.endurance
 
@@ -160,7 +161,7 @@ def test_labels_are_cut_and_said_to_be_labels(browser: Browser, web: Web) -> Non
 
 
 def test_frames_that_never_answer_are_left_out_and_asked_at_once(
-    browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     web.pages["/silent"] = never
     web.page("/loop", f"<p>advertisement</p><script>{BLOCKED}</script>")
@@ -184,7 +185,7 @@ def test_frames_that_never_answer_are_left_out_and_asked_at_once(
     assert seen.screenshot.startswith(PNG)
     assert "Frames that do not answer are not in the tree: 4." in seen.notes
     assert asked == [True] * 6 + [False] * 4  # no frame waits for another
-    monkeypatch.setattr(observing, "_SOON", 0.2)  # they do not answer the next time either
+    limits(observing, _SOON=0.2)  # they do not answer the next time either
     assert browser.click("text=Save").error == ""
     browser.navigate("about:blank")
 

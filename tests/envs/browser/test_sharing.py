@@ -135,12 +135,10 @@ def test_executions_share_no_process_by_default(
 def test_only_who_may_trust_one_another_shares(
     tmp_path: Path, other: dict[str, Any], shares: bool
 ) -> None:
-    def key(scope: Any = "execution", owner_id: str = "e1", **asked: Any) -> sharing._Key:
+    def key(**asked: Any) -> sharing._Key:
         names = ("isolate", "storage_state", "permissions")
         config = {name: asked.pop(name) for name in names if name in asked}
-        request = request_for(BrowserProvider(), Namespace, tmp_path, config=config, **asked)
-        spec = request.spec._replace(scope=scope, owner_id=owner_id)
-        return key_of(request._replace(spec=spec))
+        return key_of(request_for(BrowserProvider(), Namespace, tmp_path, config=config, **asked))
 
     assert key() == key()
     assert (key(**other) == key()) is shares
@@ -150,8 +148,8 @@ def test_those_of_any_execution_share_where_specs_say_so(tmp_path: Path) -> None
     keys = set()
     for owner in ("e1", "e2"):
         config = {"isolate": "context"}
-        request = request_for(BrowserProvider(), Namespace, tmp_path, config=config)
-        keys.add(key_of(request._replace(spec=request.spec._replace(owner_id=owner))))
+        request = request_for(BrowserProvider(), Namespace, tmp_path, config=config, owner_id=owner)
+        keys.add(key_of(request))
     assert len(keys) == 1
 
 

@@ -61,15 +61,9 @@ def works(pids: set[int]) -> bool:
 @pytest.mark.endurance
 @pytest.mark.wherever("at")
 @pytest.mark.parametrize("at", ["download", "conversion"])
-def test_killed_at_work_nothing_is_left(
-    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_at_work_nothing_is_left(at: str, tmp_path: Path, temporary: Path) -> None:
     if not has("bwrap"):
         pytest.skip("no bubblewrap: apt-get install bubblewrap")
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
 
     def page(handler: Any) -> None:
         raw(HEAD + b"\r\n" + b"x" * 100_000, lambda each: each.rfile.read(1))(handler)

@@ -21,7 +21,7 @@ from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.written_pdf import made_pdf
 from tests.envs.network.ways_out import Site, serving
 from tests.envs.opening import opened
-from tests.replacing import patches_everywhere
+from tests.replacing import Limits, patches_everywhere
 
 SIZE = 1_000
 """Characters per page of the result."""
@@ -136,10 +136,10 @@ def test_a_file_that_changes_meanwhile_is_told(reader: Documents) -> None:
 
 @pytest.mark.endurance
 def test_a_reader_with_a_position(
-    reader: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_FURTHER", 1e-6)
+    limits(module, _FURTHER=1e-6)
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "long.pdf").write_bytes(pdf(3))
     whole = Pages(convert(pdf(3)).markdown, 12)

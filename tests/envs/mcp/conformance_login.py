@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 from urllib.request import urlopen
 
 from flowengine import Engine
@@ -73,7 +73,6 @@ def _auth(url: str, scenario: str, given: Mapping[str, Any]) -> Any:
 
 def _published(url: str) -> str:
     """Return the issuer that a server publishes, which the author of a flow looks up."""
-    parts = urlsplit(url)
-    path = f"/.well-known/oauth-protected-resource{parts.path}"
-    with urlopen(parts._replace(path=path).geturl()) as answer:
+    path = f"/.well-known/oauth-protected-resource{urlsplit(url).path}"
+    with urlopen(urljoin(url, path)) as answer:
         return str(json.load(answer)["authorization_servers"][0])

@@ -27,6 +27,7 @@ from tests.endurance import SAMPLE
 from tests.envs.mcp.conftest import HERE, Open
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
 from tests.envs.opening import managed_processes
+from tests.replacing import Limits
 
 if TYPE_CHECKING:  # otherwise every process that collects tests would load it
     from mcp.types import JSONRPCMessage
@@ -93,8 +94,8 @@ class OverHttp:
 
 
 @pytest.fixture(autouse=True)
-def few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_requests, "_PAGES", PAGES)
+def few_pages(limits: Limits) -> None:
+    limits(client_requests, _PAGES=PAGES)
 
 
 @pytest.fixture
@@ -254,11 +255,11 @@ def test_a_flood_without_end_ends_with_the_time_of_the_call(
     good: McpSession,
     manager: EnvironmentManager,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
     what: str,
 ) -> None:
     # The server exits when it is terminated, so no grace period may be used up.
-    monkeypatch.setattr(stdio, "GRACE", 3600.0)
+    limits(stdio, GRACE=3600.0)
     session = opened(name="bad", limits={"time": 1}, command=[*HOSTILE, f"flood-{what}"])
     before = resident()
 

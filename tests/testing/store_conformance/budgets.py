@@ -14,9 +14,9 @@ from tests.testing.store_conformance.making import append_event, checks, new_exe
 NAME = "budget day 2026-11-28 ana"
 
 
-def _claim(unit: int, *need: int | None, meter: str = "tokens") -> LockOperation:
+def _claim(unit: int, *need: int | None, meter: str = "tokens", **more: Any) -> LockOperation:
     granted = pack({"type": "granted", "at": 1, "lock": NAME, "unit": unit})
-    return LockOperation(NAME, unit, granted=granted, amounts={meter: [*need]})
+    return LockOperation(NAME, unit, granted=granted, amounts={meter: [*need], **more})
 
 
 def _settle(unit: int, **used: int) -> LockOperation:
@@ -58,11 +58,9 @@ def check_what_is_left_of_a_budget_is_granted_and_the_rest_waits(store: JournalS
 def check_the_limit_of_a_meter_that_a_call_does_not_use_is_kept(store: JournalStore) -> None:
     """It neither keeps the call waiting nor refuses it."""
     new_execution(store, "e1")
-    stated = {"cost_usd": [0, None, None, None]}
     for unit, limit in ((1, 100), (2, None)):
-        claim = _claim(unit, limit, 10, 70, 0)
-        whole = claim._replace(amounts={**(claim.amounts or {}), **stated})
-        append_event(store, "e1", unit, claims=[whole])
+        claim = _claim(unit, limit, 10, 70, 0, cost_usd=[0, None, None, None])
+        append_event(store, "e1", unit, claims=[claim])
     same(_answers(store, "e1"), [[1, {"tokens": 70}]], "the one with a limit")
     limits = {"tokens": 100, "cost_usd": 0}
     same(_standing(store), [[{}, {"tokens": 140}, limits]], "its limits")

@@ -11,6 +11,7 @@ from flowengine.journal.records import (
     ExecutionHead,
     ListedWait,
     NewExecution,
+    SendResult,
     WaitFilter,
 )
 from flowengine.journal.store import JournalStore
@@ -60,15 +61,14 @@ def check_messages_are_stored_once(store: JournalStore) -> None:
     """A second message of the same id to one execution is the first one, taken or not, for ever."""
     new_execution(store, "e1")
     sent = store.send("e1", b"one", 40, "m1")
-    same(store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent again")
+    known = SendResult(sent.number, "e1", first=False, event=b"one")
+    same(store.send("e1", b"other", 50, "m1"), known, "sent again")
     append_event(store, "e1", 1, taken=[sent.number])
 
-    same(
-        store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent after it was taken"
-    )
+    same(store.send("e1", b"other", 50, "m1"), known, "sent after it was taken")
     same(store.inbox("e1"), [], "the inbox")
     append_event(store, "e1", 2, head=ExecutionHead("succeeded", 60))
-    same(store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent after the end")
+    same(store.send("e1", b"other", 50, "m1"), known, "sent after the end")
 
 
 @checks
@@ -159,7 +159,7 @@ def check_an_execution_begins_once_with_what_it_was_given(store: JournalStore) -
     beginning = Beginning("e1", new, [("paid", "7")], b"started")
 
     store.begin(beginning, [(b"content", "a.txt")])
-    store.begin(beginning._replace(event=b"other"), [(b"other", "b.txt")])
+    store.begin(Beginning("e1", new, [("paid", "7")], b"other"), [(b"other", "b.txt")])
 
     same(
         [(message.at, message.event) for message in store.inbox("e1")],
@@ -170,6 +170,6 @@ def check_an_execution_begins_once_with_what_it_was_given(store: JournalStore) -
     kept = sha256(b"content").hexdigest()
     with store.open_artifact(kept, "e1") as file:
         same(file.read(), b"content", "the file")
-    refused = Beginning("e2", new._replace(hash="unknown"), [], b"started")
+    refused = Beginning("e2", NewExecution("orders", "1", "unknown", 10), [], b"started")
     raises(Conflict, lambda: store.begin(refused), "one whose flow is not there")
     raises(NotFound, lambda: store.execution("e2"), "it was not created")

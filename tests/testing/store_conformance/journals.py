@@ -222,13 +222,14 @@ def check_executions_move_to_another_flow(store: JournalStore) -> None:
         store.put_flow(hash, b"compiled")
     new_execution(store, "e1", hash="before")
     snapshot = (2, b"state")
-    moved = Append(
-        "e1", 1, 1, [(1, b"upgraded")], snapshot=snapshot, moved=("after", "2"), forms=("before",)
-    )
 
-    same(store.commit([moved._replace(epoch=7)])[0] is None, False, "a stale writer moves it")
+    def moved(epoch: int) -> Append:
+        events, forms = [(1, b"upgraded")], ("before",)
+        return Append("e1", epoch, 1, events, snapshot=snapshot, moved=("after", "2"), forms=forms)
+
+    same(store.commit([moved(7)])[0] is None, False, "a stale writer moves it")
     same(store.execution("e1").hash, "before", "hash after a refused move")
-    same(store.commit([moved]), [None], "the move")
+    same(store.commit([moved(1)]), [None], "the move")
 
     record = store.execution("e1")
     same((record.hash, record.version), ("after", "2"), "hash and version")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
-from flowengine.journal.records import Append, ExecutionHead
+from flowengine.journal.records import Append, ExecutionHead, Owner
 from flowengine.journal.store import JournalStore
 from tests.testing.store_conformance.making import (
     ANA,
+    BEN,
     MakeStore,
     append_event,
     approval,
@@ -128,7 +129,7 @@ def check_deaths_in_a_row_are_counted(make: MakeStore) -> None:
     dead = {"ana", "ben"}
     with opened(make, lambda owner: owner.id in dead) as store:
         for name in ("ben", "eve"):
-            store.renew(ANA._replace(id=name), 5000)
+            store.renew(Owner(name, 11, 1, "here", "boot-1"), 5000)
         new_execution(store, "e1")
         same(store.deaths("e1", 0), 1, "the first holder is dead")
         store.acquire("e1", "ben", now=0)
@@ -149,7 +150,7 @@ def check_deaths_in_a_row_are_counted(make: MakeStore) -> None:
 def check_due_are_those_without_a_living_holder(make: MakeStore) -> None:
     """Timers, messages and executions left running are due. Those of a living holder are not."""
     with opened(make, lambda owner: owner.id == "ben") as store:
-        store.renew(ANA._replace(id="ben"), 5000)
+        store.renew(BEN, 5000)
         for id in ("timer", "later", "message", "ended"):
             new_execution(store, id)
         for id, status, due in (

@@ -72,9 +72,9 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: JournalStore) -> None:
     for id in ("e1", "e2"):
         new_execution(store, id)
         append_event(store, id, 1, claims=[LockOperation("l", 0, 2)])
-    rejected = Append("e3", 1, 0, [(1, b"x")], claims=[LockOperation("l", 0, 2, "reject")])
+    rejecting = [LockOperation("l", 0, 2, "reject")]
     new = NewExecution("f", "1", FLOW, 40, owner="ana")
-    [conflict] = store.commit([rejected._replace(new=new)])
+    [conflict] = store.commit([Append("e3", 1, 0, [(1, b"x")], new=new, claims=rejecting)])
     same(type(conflict), Conflict, "one too many")
     same(conflict and conflict.standing, store.execution("e1"), "who holds it")
     raises(NotFound, lambda: store.execution("e3"), "what was refused")
@@ -108,16 +108,17 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: JournalStore) -> None:
 def check_what_has_ended_but_was_not_released_is_taken_over(store: JournalStore) -> None:
     """If its process dies then, another one gives its locks back. Until then it is not pruned."""
     store.renew(ANA, 100)
-    cancelling = LockOperation("l", 0, 2, "cancel", b"granted", b"cancel")
     for id in ("e1", "e2", "e3", "e4"):
         new_execution(store, id, owner="ana")
-        append_event(store, id, 1, claims=[cancelling._replace(then="queue")])
+        append_event(
+            store, id, 1, claims=[LockOperation("l", 0, 2, "queue", b"granted", b"cancel")]
+        )
     for id in ("e1", "e4"):
         append_event(store, id, 2, head=ExecutionHead("cancelled", 60))
     standing = [(claim.execution, claim.held) for claim in store.claims("l")]
     same(standing, [("e1", True), ("e2", True), ("e3", False)], "what waited is withdrawn")
     new_execution(store, "e5", owner="ben")
-    append_event(store, "e5", 1, claims=[cancelling])
+    append_event(store, "e5", 1, claims=[LockOperation("l", 0, 2, "cancel", b"granted", b"cancel")])
     same([store.inbox(id)[1:] for id in ("e1", "e5")], [[], []], "who is not asked to end")
     same([m.event for m in store.inbox("e2")], [b"granted", b"cancel"], "who is")
 

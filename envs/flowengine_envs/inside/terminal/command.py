@@ -41,7 +41,6 @@ class Transcript:
         return self._cut_off + max(0, len(self._tail) - self._half)
 
     def add(self, data: bytes) -> None:
-        """Add output."""
         room = self._half - len(self._head)
         if room > 0:
             self._head += data[:room]
@@ -244,7 +243,7 @@ class CommandAnswer(NamedTuple):
     raw: bytes
     background: bytes
 
-    def tell(self, say: Say) -> None:
+    def send(self, say: Say) -> None:
         """Send it, with pieces of output first."""
         for name, data in (("raw", self.raw), ("background", self.background)):
             for start in range(0, len(data), PIECE):
@@ -298,13 +297,13 @@ class Waiters:
         for say, timer in waiting.values():
             if timer is not None:
                 timer.cancel()
-            answer.tell(say)
+            answer.send(say)
 
     def _over(self, request: int) -> None:
         waiter = self._waiting.pop(request, None)
         answer = self._stands() if waiter is not None else None
         if waiter is not None and answer is not None:
-            answer.tell(waiter[0])
+            answer.send(waiter[0])
 
 
 class Answers:

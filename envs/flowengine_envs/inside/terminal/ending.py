@@ -66,9 +66,9 @@ class Ending:
 
     def watch(self, running: StartedCommand) -> None:
         """Check a command from now on until it has ended."""
-        running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
+        running.timers.append(self._loop.after(running.pause, partial(self._poll, running)))
 
-    def _look(self, running: StartedCommand) -> None:
+    def _poll(self, running: StartedCommand) -> None:
         tty = self._stream.tty
         if running.phase >= Phase.ENDED or tty is None:
             return
@@ -78,7 +78,7 @@ class Ending:
                 self._lost()
                 return
         self._interrupt_again(running)
-        seen = self._shell.look(tty)
+        seen = self._shell.inspect(tty)
         running.count = running.count + 1 if running.seen == seen else 1
         running.seen = seen
         if running.count >= _SURE and seen.shell:
@@ -94,7 +94,7 @@ class Ending:
         elif seen.waiting is None:
             running.waiting = None
         running.pause = min(running.pause * 1.3, _LAST)
-        self._loop.after(running.pause, partial(self._look, running))
+        self._loop.after(running.pause, partial(self._poll, running))
 
     def interrupt(self, running: StartedCommand) -> None:
         """Interrupt a command once."""
@@ -157,12 +157,12 @@ class Ending:
         grace = running.task.grace
         self._shell.signal(signal.SIGINT)
         for share, call in (
-            (0.4, self._tell_to_end),
+            (0.4, self._ask_to_end),
             (0.8, partial(self._kill, running)),
         ):
             running.timers.append(self._loop.after(grace * share, call))
 
-    def _tell_to_end(self) -> None:
+    def _ask_to_end(self) -> None:
         self._shell.signal(signal.SIGTERM)
 
     def _kill(self, running: StartedCommand) -> None:

@@ -109,7 +109,7 @@ def _command(each: TerminalProcess, secrets: Sequence[bytes]) -> str:
     return command[:_COMMAND] or each.name
 
 
-def look(root: int, fd: int, idle: int) -> TerminalState:
+def inspect(root: int, fd: int, idle: int) -> TerminalState:
     """Return the state of a terminal.
 
     Args:

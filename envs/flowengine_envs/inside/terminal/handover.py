@@ -72,7 +72,6 @@ class TerminalFiles:
             self.close_gate(file, keep=True)
 
     def path(self, name: object) -> str:
-        """Return the path of a file."""
         return f"{self.folder}/{name}"
 
     def write(self, name: str, text: str) -> None:
@@ -266,9 +265,9 @@ class Handover:
         running.typed.append(self._lines.taking(running))
         # Text already typed at the prompt must not become part of it.
         self._tmux.type(_CLEAR + running.typed[-1] + b"\r")
-        running.timers.append(self._loop.after(_MISSED, partial(self._look, running, 0)))
+        running.timers.append(self._loop.after(_MISSED, partial(self._poll, running, 0)))
 
-    def _look(self, running: StartedCommand, position: int) -> None:
+    def _poll(self, running: StartedCommand, position: int) -> None:
         """Check whether the shell is at its prompt, after tmux has forwarded the typed line."""
         self._tmux.cursor(lambda *_: self._tmux.cursor(lambda *_: self._typed(running, position)))
 
@@ -276,9 +275,9 @@ class Handover:
         tty = self._stream.tty
         if running.phase > Phase.TYPED or tty is None:
             return
-        position = position + 1 if self._shell.look(tty).shell else 0
+        position = position + 1 if self._shell.inspect(tty).shell else 0
         if position < _SURE:
-            running.timers.append(self._loop.after(_LOOK, partial(self._look, running, position)))
+            running.timers.append(self._loop.after(_LOOK, partial(self._poll, running, position)))
         elif self._lines.next_way():  # The line had another effect, or has not arrived yet.
             running.pipes.append(f"{running.id}-{len(running.pipes)}")
             with suppress(OSError):  # A program may have removed the pipe.

@@ -72,9 +72,8 @@ class TerminalShell:
             each = foreground.process(each.parent)
         return processes
 
-    def look(self, tty: int) -> foreground.TerminalState:
-        """Return the state of the terminal."""
-        return foreground.look(self.pane, tty, self.idle)
+    def inspect(self, tty: int) -> foreground.TerminalState:
+        return foreground.inspect(self.pane, tty, self.idle)
 
     def at_prompt(self, seen: foreground.TerminalState) -> None:
         """Record the shell that was found at its prompt."""
@@ -89,7 +88,6 @@ class TerminalShell:
             self.way = 0
 
     def kill(self) -> None:
-        """Kill the shell."""
         if self.pid:
             with suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -250,7 +248,7 @@ class TerminalStream:
             os.close(self._tty)
             self._tty = None
 
-    def take(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Process output of the terminal."""
         self._held += data
         while self._barriers:

@@ -184,7 +184,7 @@ class Terminal:
         if self._running is None:
             if self._last is None:
                 raise NoCommand
-            self._last.tell(say)
+            self._last.send(say)
             return
         self._waiters.add(request, wait, say)
         if self._running.waiting is not None:
@@ -206,7 +206,6 @@ class Terminal:
         return self._waiters.forget(request) or self._watching.forget(request)
 
     def send(self, data: bytes, done: Call) -> None:
-        """Type bytes."""
         if data:
             self._typed(partial(self._tmux.type, data, lambda *_: self._arrived(done)), done)
         else:
@@ -288,7 +287,7 @@ class Terminal:
     # Events
 
     def _wrote(self, data: bytes) -> None:
-        self._stream.take(data)
+        self._stream.feed(data)
         self._watching.changed()
 
     def _happened(self, what: int, name: str) -> None:
@@ -402,9 +401,9 @@ class Terminal:
         self._stream.barrier(partial(self._ask, running))
 
     def _waits(self, running: StartedCommand) -> None:
-        self._stream.barrier(partial(self._tell_waiting, running))
+        self._stream.barrier(partial(self._report_waiting, running))
 
-    def _tell_waiting(self, running: StartedCommand) -> None:
+    def _report_waiting(self, running: StartedCommand) -> None:
         if running is self._running and running.waiting is not None:
             text = clean(masked(running.output.bytes(), self._plan.secrets))
             running.waiting["prompt"] = text.rpartition("\n")[2]

@@ -173,11 +173,11 @@ class Tmux:
                 text = line.split(b" ", 2)[2]
                 written.append(_OCTAL.sub(_byte, text) if b"\\" in text else text)
             else:
-                self._take(line)
+                self._read_line(line)
         if written:
             self._output(b"".join(written))
 
-    def _take(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         if self._block is None:
             if line.startswith(b"%begin "):
                 self._block = []
@@ -276,16 +276,16 @@ class Watching:
         self._again = self._due
         if not self._due:
             self._due = True
-            self._loop.after(_PAUSE, self._look)
+            self._loop.after(_PAUSE, self._poll)
 
     def close(self) -> None:
         """Report the end to all viewers."""
         for request in list(self._watchers):
             self.forget(request)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._busy():
-            self._loop.after(_PAUSE, self._look)
+            self._loop.after(_PAUSE, self._poll)
             return
         self._again = False
         self._tmux.cursor(lambda _well, place: self._tmux.drawn(partial(self._show, place)))

@@ -76,7 +76,7 @@ class Captured:
     async def read(self, source: asyncio.StreamReader) -> None:
         """Read everything from the source."""
         while data := await source.read(_READ):
-            self._take(data)
+            self._append(data)
 
     def finish(self) -> dict[str, Any]:
         """Close the file, and return the description of this stream for `OutputStreams.text`."""
@@ -86,20 +86,20 @@ class Captured:
             except PathRefused:
                 self._in_file = 0
                 self._draft.drop()
-        self._streams.take({"stream": self._name, "tail": True}, bytes(self._tail))
+        self._streams.feed({"stream": self._name, "tail": True}, bytes(self._tail))
         kept = len(self._head) + len(self._tail)
         if self._total <= kept:
             return {}
         missing = self._total - self._in_file
         return {"left_out": self._total - kept, "file": self._path, "missing": missing}
 
-    def _take(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         half = self._kept // 2
         begins = data[: half - len(self._head)]
         self._head += begins
         self._total += len(data)
         if begins:
-            self._streams.take({"stream": self._name}, begins)
+            self._streams.feed({"stream": self._name}, begins)
         rest = data[len(begins) :]
         if not rest:
             return

@@ -33,7 +33,6 @@ class ShellProvider(SupervisedProvider[Shell]):
     live = True
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`."""
         return ShellConfig
 
     async def probe(self, spec: Spec) -> None:

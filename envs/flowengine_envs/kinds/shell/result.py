@@ -129,19 +129,19 @@ class LineAssembler:
         self._on_output = on_output
         self._rest = b""
 
-    def take(self, data: bytes) -> None:
-        """Take the next piece."""
+    def feed(self, data: bytes) -> None:
+        """Process the next piece."""
         lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
         if len(self._rest) > LONGEST:
             lines, newline, self._rest = lines + newline, self._rest, b""
-        self._tell(lines + newline)
+        self._notify(lines + newline)
 
     def close(self) -> None:
         """Pass on an unfinished last line."""
         rest, self._rest = self._rest, b""
-        self._tell(rest)
+        self._notify(rest)
 
-    def _tell(self, data: bytes) -> None:
+    def _notify(self, data: bytes) -> None:
         text = clean(self._mask(data))
         if text:
             self._on_output("stdout", text)

@@ -482,7 +482,7 @@ class Shell(Supervised):
 
         def on_answer(header: dict[str, Any], data: bytes) -> None:
             if header["part"] == "followed" and lines is not None:
-                lines.take(data)
+                lines.feed(data)
             else:
                 parts[header["part"]] += data
 

@@ -218,12 +218,12 @@ class Mirror:
     async def _follow(self) -> None:
         """Receive screens while there are viewers."""
         with suppress(StepError):
-            await self._watch(self._take)
+            await self._watch(self._update)
         self._watcher = None
         self._screen = b""
         self._send_away()  # The terminal has ended.
 
-    def _take(self, header: dict[str, Any], data: bytes) -> None:
+    def _update(self, header: dict[str, Any], data: bytes) -> None:
         lines = data.decode("utf-8", "replace").split("\n")[:_LONGEST]
         shown = {"lines": [shown_line(line) for line in lines], "cursor": header["cursor"]}
         self._screen = json.dumps(shown).encode() + b"\n"

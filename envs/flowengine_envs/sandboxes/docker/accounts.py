@@ -183,7 +183,6 @@ class _Open:
         return False
 
     def close(self) -> None:
-        """Close the directory."""
         if self.fd is not None:
             os.close(self.fd)
 

@@ -234,7 +234,7 @@ async def _ask(path: str, body: IO[bytes]) -> AsyncIterator[dict[str, Any]]:
 async def _alone(tag: str) -> AsyncIterator[None]:
     """Build an image while no other process of this user does."""
     lock = BuildLock(tag)
-    while not lock.take():  # noqa: ASYNC110 - unlocking a file triggers no event
+    while not lock.acquire():  # noqa: ASYNC110 - unlocking a file triggers no event
         await asyncio.sleep(PAUSE)
     try:
         yield

@@ -41,11 +41,11 @@ class BuildLock:
         self._path = Path(tempfile.gettempdir()) / name
         self._file: int | None = None
 
-    def take(self) -> bool:
-        """Take the lock unless another process holds it.
+    def acquire(self) -> bool:
+        """Acquire the lock unless another process holds it.
 
         Returns:
-            Whether it was taken.
+            Whether it was acquired.
         """
         file = take_lock(self._path)
         if file is None:
@@ -57,7 +57,6 @@ class BuildLock:
         return True
 
     def release(self) -> None:
-        """Release the lock."""
         self._path.unlink(missing_ok=True)  # before another process can take it
         if self._file is not None:
             os.close(self._file)
@@ -203,7 +202,7 @@ def _make_root(wanted: Description, target: Path) -> None:
 def _alone(tag: str) -> Iterator[None]:
     """Build an image while no other process of this user does."""
     lock = BuildLock(tag)
-    while not lock.take():
+    while not lock.acquire():
         time.sleep(PAUSE)
     try:
         yield
