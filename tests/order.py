@@ -14,10 +14,12 @@ import pytest
 TOGETHER = (
     # Each process that runs them starts a server. They wait long and compute little, so they run
     # beside the others from the beginning.
-    ("tests/engines/test_temporal", "tests/engines/test_conformance.py::test_temporal"),
+    ("tests/engines/test_temporal",),
     # The model library takes three CPU seconds to load, and that of MCP takes one.
     (
         "tests/agents/models/",
+        "tests/agents/test_checks_beside.py",
+        "tests/agents/test_checks_of_arriving_text.py",
         "tests/agents/test_equipped_agents.py::test_a_search_service_is_asked",
         "tests/agents/test_reservations.py",
         "tests/cli/test_chat.py",
