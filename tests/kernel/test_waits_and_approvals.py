@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import Graph
+from tests.rows import each_row
 from tests.simulation.simulator import Fails, Simulator
 from tests.testing.graphs import graph, step, v, x
 
@@ -69,7 +68,7 @@ steps:
 """
 
 
-@pytest.mark.parametrize("failing", [False, True])
+@each_row("failing", [False, True])
 def test_an_attempt_that_never_began_answers_the_question_about_it(failing: bool) -> None:
     flow = compile_text(SIDES).flow
     sides = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
