@@ -24,6 +24,7 @@ pytest_plugins = [
     "tests.rest",
     "tests.shared",
     "tests.time_limit",
+    "tests.wherever",
 ]
 
 # The tests start thousands of programs. Without a cache, as in many container images, each of them

@@ -40,6 +40,12 @@ def tenth(pytestconfig: pytest.Config) -> int | None:
     return None if pytestconfig.option.endurance else 0
 
 
+def some_of(name: str, count: int, tenth: int | None) -> range:
+    """Return which of many places a run tries: at most ten, from a place that the name decides."""
+    step = 1 if tenth is None else -(-count // 10) | 1  # odd: places differ by whether they are
+    return range(crc32(name.encode()) % step, count, step)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cases beside the sample, except for those named on the command line."""

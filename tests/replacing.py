@@ -41,6 +41,7 @@ def patches_everywhere() -> Iterator[pytest.MonkeyPatch]:
             one_place(target, name, *value, **options)
 
         patches.setattr = everywhere  # type: ignore[method-assign]
+        patches.context = patches_everywhere  # type: ignore[method-assign]
         yield patches
 
 

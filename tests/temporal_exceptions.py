@@ -49,7 +49,6 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_mcp_tools",
     ),
     "the module runs in Temporal already": (
-        "engines/test_conformance",
         "engines/test_moving",
         "engines/test_moving_budgets",
     ),
@@ -121,7 +120,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_arguments_are_the_same_only_in_their_types_and_to_the_letter",
             "test_what_a_pattern_fits",
         ),
-        "engines/test_hinted_environments": ("test_a_check_imports_nothing_that_opens_anything",),
         "engines/test_rules_of_the_host": ("test_unchanged_rules_are_not_compiled_again",),
         "engines/test_notifications": (
             "test_a_project_cannot_lead_approvers_elsewhere",

@@ -35,7 +35,7 @@ from flowengine.sdk.steps.previews import Shown
 from flowengine.settings import Settings
 
 if TYPE_CHECKING:
-    from flowengine.sdk.tools.tool_calls import EnvironmentResponse, ToolCall  # by pydantic
+    pass  # by pydantic
 
 
 _LINGER = 60_000

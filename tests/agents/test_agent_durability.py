@@ -32,67 +32,6 @@ def waits(case: Case) -> list[Any]:
         return list(engine.executions.show(case.id)["waits"])
 
 
-@pytest.mark.parametrize(
-    ("decide", "content", "called"),
-    [
-        ("approve", "3", ["add 1 2"]),
-        ("edit", "12", ["add 10 2"]),
-        ("respond", "42", []),
-        ("reject", "too early", []),
-    ],
-)
-# Shows M86
-def test_a_call_waits_for_a_person_and_another_process_goes_on(
-    tmp_path: Path, decide: str, content: str, called: list[str]
-) -> None:
-    text = flow(AGENT, head=approved("{edit: true}"))
-    calls = [call("add", "c1", a=1, b=2)]
-    case = Case(tmp_path, text, [{"calls": calls}, {"text": "so"}], by_turn=True)
-
-    assert case.run().status == "waiting"
-    [wait] = waits(case)
-    assert (wait["tool"], wait["subject"]) == ("add", {"a": 1, "b": 2})
-    assert wait["address"] == "ask/first.calls[1]/add"
-    assert case.called == []
-
-    with case.engine_open() as engine:
-        match decide:
-            case "edit":
-                decision = engine.approvals.approve(wait["id"], edit={"a": 10})
-            case "respond":
-                decision = engine.approvals.respond(wait["id"], 42)
-            case "reject":
-                decision = engine.approvals.reject(wait["id"], comment="too early")
-            case _:
-                decision = engine.approvals.approve(wait["id"])
-
-    assert decision.result is not None
-    assert decision.result.status == "succeeded"
-    assert case.called == called
-    assert content in case.sent(1)[-1]["content"]
-    assert len(case.model.requests) == 2
-
-
-# Shows M86, T38
-def test_calls_of_one_reply_wait_at_once_and_answers_go_to_their_calls(tmp_path: Path) -> None:
-    calls = [call("add", f"c{n}", a=n, b=0) for n in (1, 2, 3)]
-    script = [{"calls": calls}, {"text": "so"}]
-    case = Case(tmp_path, flow(AGENT, head=approved()), script, by_turn=True)
-    case.run()
-
-    found = {wait["subject"]["a"]: wait["id"] for wait in waits(case)}
-    assert sorted(found) == [1, 2, 3]
-    with case.engine_open() as engine:
-        engine.approvals.approve(found[3])
-        engine.approvals.reject(found[1], comment="not this")
-        engine.approvals.approve(found[2])
-
-    assert sorted(case.called) == ["add 2 0", "add 3 0"]
-    first, second, third = case.sent(1)[-3:]
-    assert "not this" in first["content"]
-    assert (second["content"], third["content"]) == ("2", "3")
-
-
 @pytest.mark.parametrize("choice", ["result", "retry"])
 def test_an_edit_is_known_after_a_crash_during_the_call(tmp_path: Path, choice: str) -> None:
     text = flow(AGENT, head=approved("{edit: true}"))
@@ -220,20 +159,6 @@ def test_a_model_that_fails_loses_nothing(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_fork_goes_on_from_a_turn(tmp_path: Path) -> None:
-    case = Case(tmp_path, flow(AGENT), SCRIPT, by_turn=True)
-    case.run()
-    requests = len(case.model.requests)
-
-    with case.engine_open() as engine:
-        forked = engine.executions.fork(case.id, from_step="ask/first#3")
-        result = engine.resume(forked.execution) if forked.status == "running" else forked
-
-    assert result.outputs == {"answer": "10", "agent": "first"}
-    assert len(case.model.requests) == requests + 1
-    assert case.called == ["add 1 2", "boom", "add 3 4"]
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(tmp_path: Path, fails: bool) -> None:
     first = call("boom", "c1", why="x") if fails else call("add", "c1", a=1, b=2)
@@ -279,15 +204,19 @@ def interrupted(
     return case, store
 
 
+@pytest.mark.parametrize("checked", [False, True], ids=["alone", "beside a check"])
 @pytest.mark.parametrize(
     ("choice", "requests", "ended"),
     [("retry", 2, {"answer": "3", "agent": "first"}), ("fail", 1, "Uncertain")],
 )
 # Shows F31
 def test_an_operator_is_asked_about_an_interrupted_turn(
-    tmp_path: Path, choice: str, requests: int, ended: Any
+    tmp_path: Path, choice: str, requests: int, ended: Any, checked: bool
 ) -> None:
-    case, store = interrupted(tmp_path, "ask")
+    (tmp_path / "tools.py").write_text(TOOLS + "\ndef calm(prompt: str) -> None: ...\n")
+    head = HEAD + '  calm: {python: "tools:calm", effect: pure}\n'
+    more = "checks: [{before: calm, beside: true}]" if checked else ""
+    case, store = interrupted(tmp_path, "ask", head=head, more=more)
 
     with Engine(store, workdir=tmp_path) as engine:
         stalled = engine.resume("it")
@@ -297,7 +226,10 @@ def test_an_operator_is_asked_about_an_interrupted_turn(
         done = engine.approvals.decide(wait["id"], choice).result
 
     assert (stalled.status, asked) == ("stalled", 1)
-    assert (wait["kind"], wait["address"]) == ("question", "ask/first")
+    assert (wait["kind"], wait["address"]) == (
+        "question",
+        "ask/first.beside/first.ahead" if checked else "ask/first",
+    )
     assert [one["id"] for one in wait["choices"]] == ["retry", "fail"]
     assert [*reason["commands"]] == ["fail", "retry"]
     assert done is not None
@@ -328,26 +260,3 @@ def test_a_turn_that_asks_after_a_crash_is_still_retried_after_an_error(tmp_path
 
     assert case.run().outputs == {"answer": "3", "agent": "first"}
     assert len(case.model.requests) == 2
-
-
-@pytest.mark.parametrize(
-    ("choice", "requests", "ended"),
-    [("retry", 2, {"answer": "3", "agent": "first"}), ("fail", 1, "Uncertain")],
-)
-def test_an_interrupted_request_beside_a_check_is_a_question_too(
-    tmp_path: Path, choice: str, requests: int, ended: Any
-) -> None:
-    (tmp_path / "tools.py").write_text(TOOLS + "\ndef calm(prompt: str) -> None: ...\n")
-    head = HEAD + '  calm: {python: "tools:calm", effect: pure}\n'
-    more = "checks: [{before: calm, beside: true}]"
-    case, store = interrupted(tmp_path, "ask", head=head, more=more)
-
-    with Engine(store, workdir=tmp_path) as engine:
-        [wait] = engine.resume("it").waits
-        asked = len(case.model.requests)
-        done = engine.approvals.decide(wait["id"], choice).result
-
-    assert (wait["kind"], asked) == ("question", 1)
-    assert done is not None
-    assert len(case.model.requests) == requests
-    assert ended in (done.outputs, (done.error or {}).get("type"))

@@ -10,7 +10,7 @@ import pytest
 from flowengine import load
 from flowengine.agents.models import ModelRequest
 from flowengine.errors import FlowFileError
-from tests.agents.flows import HEAD, Case, call, flow
+from tests.agents.flows import HEAD, Case, flow
 from tests.agents.models.asking import written
 from tests.received import RECEIVED
 
@@ -143,29 +143,6 @@ def test_a_word_for_sessions_is_told_what_to_write(tmp_path: Path, word: str) ->
 
     with pytest.raises(FlowFileError, match="chat: true"):
         case.run()
-
-
-ASKS = HEAD + "  ask_second: {agent: second}\n  ask_first: {agent: first}\n"
-
-
-def test_agents_that_ask_each_other_have_their_tools(tmp_path: Path) -> None:
-    agents = """
-      first: {instructions: You ask., description: Asks., tools: [ask_second]}
-      second: {instructions: You answer., description: Answers., tools: [ask_first]}
-    """
-    script = [
-        {"calls": [call("ask_second", prompt="1 + 2?")]},
-        {"calls": [call("ask_first", prompt="Is it 3?")]},
-        {"text": "Yes."},
-        {"text": "3"},
-        {"text": "It is 3."},
-    ]
-    one = Case(tmp_path, flow(agents, head=ASKS), script)
-
-    assert one.run().outputs["answer"] == "It is 3."
-    offered = [[(t.name, t.description) for t in r.tools] for r in one.model.requests]
-    first, second = [("ask_second", "Answers.")], [("ask_first", "Asks.")]
-    assert offered == [first, second, first, second, first]
 
 
 @pytest.mark.parametrize(("tool", "more"), [("get.one", ""), ("get.*", ", include: [one]")])

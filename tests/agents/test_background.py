@@ -27,6 +27,9 @@ def agent(name: str, **more: Any) -> Agent:
     return Agent(name=name, instructions=f"You are {name}.", model="scripted/x", **more)
 
 
+pytestmark = pytest.mark.wherever("engine")  # stores are compared in the tests of the journal
+
+
 @pytest.fixture(params=["folder", "memory"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     store = tmp_path / "store" if request.param == "folder" else None

@@ -13,6 +13,7 @@ import pytest
 
 from flowengine import Agent, Engine, Runner, UsageError
 from flowengine.testing import call, scripted
+from tests.rows import each_row
 
 SECRET = "xyzzy-not-to-be-seen"
 
@@ -163,7 +164,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG)
+@each_row("message", WRONG)
 def test_what_is_wrong_is_said_before_a_model_is_called(message: str) -> None:
     make, hint = WRONG[message]
     with scripted(), pytest.raises(UsageError) as raised:

@@ -39,6 +39,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+# Shows M15
 def test_an_agent_runs_by_its_own_methods() -> None:
     agent = Agent(name="Clerk", tools=[add], returns=City)
     answer = '{"name": "Oslo", "people": 3}'

@@ -216,23 +216,6 @@ def test_agents_that_no_function_names_are_given(bench: Bench) -> None:
     assert found.agent is other
 
 
-# Shows M15
-def test_the_same_script_gives_the_same_response_on_an_event_loop(bench: Bench) -> None:
-    agent = Agent(name="A", functions=[add])
-    script = [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}]
-
-    async def work() -> Response:
-        with bench.answering(*script):
-            return await MetaChain(logger=bench.logger).run_async(agent, ASK)
-
-    async def blocked() -> None:
-        MetaChain(logger=bench.logger).run(agent, ASK)
-
-    assert asyncio.run(work()).messages == bench.run(agent, script).messages
-    with pytest.raises(RuntimeError, match="run_async"):
-        asyncio.run(blocked())
-
-
 class Handle:
     def __repr__(self) -> str:
         return "SECRET-HANDLE"
@@ -368,24 +351,6 @@ def test_a_model_for_all_runs_of_a_chain() -> None:
     assert asked == ["scripted/other", "scripted/third", "scripted/other"]
 
 
-def test_the_names_that_programs_import_are_those_of_agents() -> None:
-    """`Result` was once the engine's, so each handoff with it failed, visible only to the model."""
-    program = """
-from flowengine import Agent, MetaChain, Response, Result
-
-other = Agent(name="Other", model="scripted/x")
-def over(): return Result(value="go", agent=other, context_variables={"n": 1})
-"""
-    names: dict[str, Any] = {}
-    exec(program, names)
-    agent = Agent(name="A", model="scripted/x", functions=[names["over"]])
-    with using(ScriptedModel([{"calls": [call("over")]}, {"text": "done"}])):
-        found = names["MetaChain"]().run(agent, ASK)
-
-    assert isinstance(found, names["Response"])
-    assert (found.agent.name, found.context_variables) == ("Other", {"n": 1})
-
-
 # Shows M49
 def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> None:
     usage = {"input_tokens": 10, "output_tokens": 2}
@@ -471,15 +436,6 @@ def test_instructions_that_raise_fail_the_run_before_a_model_is_asked(bench: Ben
         bench.run(Agent(name="A", instructions=broken), [{"text": "so"}])
 
     assert bench.model.requests == []
-
-
-def test_two_agents_of_one_name_are_refused(bench: Bench) -> None:
-    def to_other() -> Agent:
-        return other
-
-    other = Agent(name="A")
-    with pytest.raises(UsageError, match="two agents have the name 'A'"):
-        bench.run(Agent(name="A", functions=[to_other]), [])
 
 
 # Shows M47
@@ -921,28 +877,3 @@ def test_runs_in_tools_of_runs_are_not_deeper_than_subflows(way: str) -> None:
     assert "more than 8 levels deep" in str(response.result)
     with using(ScriptedModel([{"text": "fine"}])):  # a run beside it is not nested in it
         assert MetaChain().run(agent, [{"role": "user", "content": "Go."}]).result == "fine"
-
-
-# Shows M12
-def test_agents_hand_over_to_those_that_they_name_and_back(bench: Bench) -> None:
-    billing = Agent(name="Billing desk", description="Knows prices.")
-    triage = Agent(name="Triage", tools=[add], handoffs=[billing])
-    billing.handoffs.append(triage)
-    script = [
-        {"calls": [call("transfer_to_Billing_desk")]},
-        {"calls": [call("transfer_to_Triage")]},
-        {"text": "so"},
-    ]
-
-    found = bench.run(triage, script)
-
-    offered = [[one.name for one in asked.tools] for asked in bench.model.requests]
-    assert offered == [
-        ["add", "transfer_to_Billing_desk"],
-        ["transfer_to_Triage"],
-        ["add", "transfer_to_Billing_desk"],
-    ]
-    assert "Knows prices." in str(bench.model.requests[0].tools)
-    assert (found.agent, found.result) == (triage, "so")
-    told = [(one.agent, one.data["to"]) for one in bench.events if one.event == "agent_handoff"]
-    assert told == [("Triage", "Billing desk"), ("Billing desk", "Triage")]

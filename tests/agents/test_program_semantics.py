@@ -15,6 +15,7 @@ import yaml
 
 from flowengine.agents import program_in_sandbox, programs
 from flowengine.agents.text_calls.marked_form import ToolOffer
+from tests.rows import each_row
 
 PROGRAMS = yaml.safe_load(Path(__file__).with_name("programs.yaml").read_text())
 DRIVER = Path(program_in_sandbox.__file__).read_text()
@@ -78,7 +79,7 @@ def ends() -> dict[str, list[dict[str, Any]]]:
     return made
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@each_row("name", PROGRAMS)
 def test_a_program_runs_as_a_module(name: str, ends: dict[str, list[dict[str, Any]]]) -> None:
     wanted = PROGRAMS[name]
     for made in ends[name]:

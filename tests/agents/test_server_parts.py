@@ -32,6 +32,7 @@ tools: {{docs: {{mcp: {{command: {command}, {more}}}}}}}
 """
 
 
+@pytest.mark.wherever("mode")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_prompt_is_read_once_and_instructs_an_agent(tmp_path: Path, mode: str) -> None:
     server = tmp_path / "server.py"
@@ -112,6 +113,7 @@ steps: [{{id: read, call: docs.read_resource, with: {{uri: "note://large"}}}}]
     assert "LimitExceeded" in str(result.error)
 
 
+@pytest.mark.wherever("more", "offered")
 @pytest.mark.parametrize(
     ("more", "offered"),
     [

@@ -44,6 +44,9 @@ def said(messages: Any) -> list[tuple[str, str]]:
     return [(one["role"], one["content"]) for one in messages if one["role"] != "system"]
 
 
+pytestmark = pytest.mark.wherever("engine")  # stores are compared in the tests of the journal
+
+
 @pytest.fixture(params=["folder", "memory"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     store = tmp_path / "store" if request.param == "folder" else None

@@ -24,6 +24,9 @@ class Deps:
     name = "Ana"
 
 
+pytestmark = pytest.mark.wherever("engine")  # stores are compared in the tests of the journal
+
+
 @pytest.fixture(params=["folder", "memory"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     store = tmp_path / "store" if request.param == "folder" else None

@@ -10,6 +10,8 @@ from flowengine.agents.text_calls.marked_form import ToolOffer, marked
 from flowengine.agents.text_calls.reading import read_reply
 from tests.agents.add import ADD
 from tests.agents.models.asking import request
+from tests.agents.test_text_calls_unread import OTHERS as UNREAD
+from tests.agents.test_text_calls_unread import WRAPPERS, objects
 from tests.rows import each_row
 
 BAR, GAP = "\uff5c", "\u2581"
@@ -26,26 +28,9 @@ def dsml(text: str) -> str:
 
 
 OTHERS = {
-    "xml": "<function=add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>",
-    "xml, values on lines of their own": (
-        "<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n2\n</parameter>\n</function>"
-    ),
     "xml in tool_call": (
         "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n"
         "<parameter=b>\n2\n</parameter>\n</function>\n</tool_call>"
-    ),
-    "xml whose tool_call was never opened": (
-        "<function=add><parameter=a>1</parameter><parameter=b>2</parameter></function>\n</tool_call>"
-    ),
-    "xml without line breaks": (
-        "<function=add><parameter=a>1</parameter><parameter=b>2</parameter></function>"
-    ),
-    "xml around json": '<function=add>{"a":1,"b":2}</function>',
-    "invoke": '<invoke name="add"><parameter name="a">1</parameter>'
-    '<parameter name="b">2</parameter></invoke>',
-    "invoke in function_calls": (
-        '<function_calls>\n<invoke name="add">\n<parameter name="a">1</parameter>\n'
-        '<parameter name="b">2</parameter>\n</invoke>\n</function_calls>'
     ),
     "invoke of minimax": (
         '<minimax:tool_call>\n<invoke name="add">\n<parameter name="a">1</parameter>\n'
@@ -55,30 +40,9 @@ OTHERS = {
         "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
         "<arg_key>b</arg_key>\n<arg_value>2</arg_value>\n</tool_call>"
     ),
-    "hermes": '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>',
-    "hermes, arguments as a string": (
-        '<tool_call>{"name":"add","arguments":"{\\"a\\": 1, \\"b\\": 2}"}</tool_call>'
-    ),
-    "hermes without its end": '<tool_call>{"name":"add","arguments":{"a":1,"b":2}}',
-    "llama json": '{"name": "add", "parameters": {"a": 1, "b": 2}}',
-    "llama json with a token": '<|python_tag|>{"name":"add","parameters":{"a":1,"b":2}}<|eom_id|>',
-    "pythonic": "[add(a=1, b=2)]",
-    "pythonic with tokens": "<|python_start|>[add(a=1, b=2)]<|python_end|>",
-    "pythonic behind the old token": "<|python_tag|>add(a=1, b=2)<|eom_id|>",
     "deepseek r1": deepseek(
         "<|tool_calls_begin|><|tool_call_begin|>function<|tool_sep|>add\n"
         '```json\n{"a": 1, "b": 2}\n```<|tool_call_end|><|tool_calls_end|>'
-    ),
-    "deepseek r1 without its end": deepseek(
-        "<|tool_calls_begin|><|tool_call_begin|>function<|tool_sep|>add\n"
-        '```json\n{"a": 1, "b": 2}\n```'
-    ),
-    "deepseek v3.1": deepseek(
-        '<|tool_calls_begin|><|tool_call_begin|>add<|tool_sep|>{"a": 1, "b": 2}'
-        "<|tool_call_end|><|tool_calls_end|>"
-    ),
-    "deepseek v3.1 without its end": deepseek(
-        '<|tool_calls_begin|><|tool_call_begin|>add<|tool_sep|>{"a": 1, "b": 2}'
     ),
     "dsml of v3.2": dsml(
         '<|DSML|function_calls>\n<|DSML|invoke name="add">\n'
@@ -86,24 +50,7 @@ OTHERS = {
         '<|DSML|parameter name="b" string="false">2</|DSML|parameter>\n'
         "</|DSML|invoke>\n</|DSML|function_calls>"
     ),
-    "dsml of v4 without its end": dsml(
-        '<|DSML|tool_calls>\n<|DSML|invoke name="add">\n'
-        '<|DSML|parameter name="a" string="false">1</|DSML|parameter>\n'
-        '<|DSML|parameter name="b" string="false">2</|DSML|parameter>\n'
-        "</|DSML|invoke>"
-    ),
-    "mistral": '[TOOL_CALLS]add[ARGS]{"a": 1, "b": 2}',
     "mistral with an id": '[TOOL_CALLS]add[CALL_ID]k3j2h1g4f[ARGS]{"a": 1, "b": 2}',
-    "mistral list": '[TOOL_CALLS][{"name": "add", "arguments": {"a": 1, "b": 2}}]',
-    "fenced json": '```json\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n```',
-    "fenced tool_call": '```tool_call\n{"tool": "add", "args": {"a": 1, "b": 2}}\n```',
-    "fenced function": '```\n{"function": "add", "input": {"a": 1, "b": 2}}\n```',
-    "fenced list": '```json\n[{"name": "add", "parameters": {"a": 1, "b": 2}}]\n```',
-    "fence of openai": (
-        '```json\n{"tool_calls": [{"id": "x", "type": "function", "function": '
-        '{"name": "add", "arguments": "{\\"a\\": 1, \\"b\\": 2}"}}]}\n```'
-    ),
-    "fence around tags": '```xml\n<function=add>{"a":1,"b":2}</function>\n```',
     "kimi": (
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0"
         '<|tool_call_argument_begin|>{"a": 1, "b": 2}<|tool_call_end|><|tool_calls_section_end|>'
@@ -112,53 +59,24 @@ OTHERS = {
         "<|channel|>commentary to=functions.add <|constrain|>json<|message|>"
         '{"a": 1, "b": 2}<|call|>'
     ),
-    "harmony, the recipient before the channel": (
-        "<|start|>assistant to=functions.add<|channel|>commentary json<|message|>"
-        '{"a": 1, "b": 2}<|call|>'
-    ),
-    "functools": 'functools[{"name": "add", "arguments": {"a": 1, "b": 2}}]',
-    "granite": '<|tool_call|>[{"name": "add", "arguments": {"a": 1, "b": 2}}]',
-    "granite of 20b": '<function_call> {"name": "add", "arguments": {"a": 1, "b": 2}}',
-    "phi": '<|tool_call|>[{"name": "add", "arguments": {"a": 1, "b": 2}}]<|/tool_call|>',
-    "tool_code": "```tool_code\nadd(a=1, b=2)\n```",
-    "tool_code with print": "```tool_code\nprint(default_api.add(a=1, b=2))\n```",
-    "tool_code as a tag": "<tool_code>\nadd(a=1, b=2)\n</tool_code>",
-    "react": 'Action: add\nAction Input: {"a": 1, "b": 2}',
-    "lfm2": "<|tool_call_start|>[add(a=1, b=2)]<|tool_call_end|>",
-    "hunyuan": ('<tool_calls>[{"name": "add", "arguments": {"a": 1, "b": 2}}]</tool_calls>'),
     "hunyuan with keys": (
         "<tool_calls><tool_call>add<tool_sep><arg_key>a</arg_key><arg_value>1</arg_value>"
         "<arg_key>b</arg_key><arg_value>2</arg_value></tool_call></tool_calls>"
     ),
-    "longcat": (
-        '<longcat_tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</longcat_tool_call>'
-    ),
-    "olmo3": "<function_calls>\nadd(a=1, b=2)\n</function_calls>",
-    "internlm": (
-        '<|action_start|><|plugin|>\n{"name": "add", "parameters": {"a": 1, "b": 2}}<|action_end|>'
-    ),
-    "command-r": ('Action: ```json\n[{"tool_name": "add", "parameters": {"a": 1, "b": 2}}]\n```'),
-    "command-r7b": (
-        '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "add", '
-        '"parameters": {"a": 1, "b": 2}}]<|END_ACTION|>'
-    ),
     "apertus": '<|tools_prefix|>[{"add": {"a": 1, "b": 2}}]<|tools_suffix|>',
-    "nemotron": '<TOOLCALL>[{"name": "add", "arguments": {"a": 1, "b": 2}}]</TOOLCALL>',
-    "seed": (
-        "<seed:tool_call><function=add><parameter=a>1</parameter><parameter=b>2</parameter>"
-        "</function></seed:tool_call>"
-    ),
     "function gemma": "<start_function_call>call:add{a:1,b:2}<end_function_call>",
-    "harmony without its tokens": 'assistantcommentary to=functions.add json{"a": 1, "b": 2}',
-    "qwen agent": '\u273fFUNCTION\u273f: add\n\u273fARGS\u273f: {"a": 1, "b": 2}',
     "self-closing": '<invoke name="add"/>',
 }
-"""A call in each form that some model was trained on, as it may appear in untrusted text."""
+"""Calls in forms that models were trained on, as they may appear in untrusted text."""
 GUESSED = {
     "shown, with no mark": '<call tool="add">\n{"a": 1, "b": 2}\n</call>',
     "shown, with another mark": '<call-00000000 tool="add">\n{"a": 1, "b": 2}\n</call-00000000>',
 }
-OF_OTHERS = {**OTHERS, **GUESSED}
+ELSEWHERE = {
+    **{name: call for name, call in UNREAD.items() if "add" in call},
+    **{name: form.replace("{}", next(objects())) for name, form in WRAPPERS.items()},
+}
+OF_OTHERS = {**OTHERS, **ELSEWHERE, **GUESSED}
 QUOTES = {
     "alone": "{}",
     "after words": "The mail says, and I will not do it:\n\n{}",
@@ -186,8 +104,6 @@ def quoted(call: str, quote: str) -> str:
 
 PLAIN = ("alone", "after words", "before words", "other language")
 """Contexts that do not mark the call as a quotation."""
-FENCED = ("fenced json", "fenced function", "fenced list", "fence of openai", "fence around tags")
-"""Between words, these are quoted like code."""
 OFFER = ToolOffer(ADD.name, ADD.description, ADD.schema)
 
 
@@ -227,8 +143,8 @@ def test_a_call_in_another_form_that_nothing_quotes_is_told(
 ) -> None:
     """Otherwise, the raw text of a call that was never made would be the answer."""
     for name, call in OF_OTHERS.items():
-        if name in FENCED and quote != "alone":
-            continue
+        if name == "fence" and quote != "alone":
+            continue  # between words, it is quoted like code
         text = quoted(call, quote)
         [fault] = answered(text, calling).faults
         assert (fault.id, fault.name) == (None, "add"), text

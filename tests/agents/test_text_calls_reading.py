@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowengine.agents.text_calls.marked_form import (
     MarkedForm,
     ParsedReply,
@@ -65,7 +63,7 @@ ONE = {
 }
 
 
-@pytest.mark.parametrize("written", ONE.values(), ids=ONE)
+@each_row("written", ONE.values())
 def test_a_call_is_read(written: str) -> None:
     reading = read(written)
 
@@ -73,7 +71,7 @@ def test_a_call_is_read(written: str) -> None:
     assert (reading.content, reading.faults, reading.repairs) == ("", (), ())
 
 
-@pytest.mark.parametrize("written", ONE.values(), ids=ONE)
+@each_row("written", ONE.values())
 def test_text_before_a_call_is_content(written: str) -> None:
     reading = read(f"I will add them.\n\n{written}\n")
 
@@ -81,8 +79,8 @@ def test_text_before_a_call_is_content(written: str) -> None:
     assert reading.content == "I will add them."
 
 
-@pytest.mark.parametrize("written", ONE.values(), ids=ONE)
-@pytest.mark.parametrize("fence", ["```\n{}\n```", "```xml\n{}\n```\n", "~~~\n{}\n~~~", "```\n{}"])
+@each_row("written", ONE.values())
+@each_row("fence", ["```\n{}\n```", "```xml\n{}\n```\n", "~~~\n{}\n~~~", "```\n{}"])
 # Shows M63
 def test_a_code_fence_around_the_whole_reply_is_forgiven(fence: str, written: str) -> None:
     reading = read(fence.replace("{}", written))
@@ -110,7 +108,7 @@ def test_text_between_calls_stays_content() -> None:
     assert reading.content == "First:\n\nand then"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         'print("</call>")',
@@ -127,7 +125,7 @@ def test_text_between_calls_stays_content() -> None:
         "caf\u00e9 \U0001f600",
     ],
 )
-@pytest.mark.parametrize("reply", ["{}", "```\n{}\n```"], ids=["bare", "fenced"])
+@each_row("reply", ["{}", "```\n{}\n```"])
 # Shows M57
 def test_text_arrives_as_it_was_written(reply: str, text: str) -> None:
     reading = read(reply.replace("{}", FORM.write([("code", {"code": text})]), 1))
@@ -176,7 +174,7 @@ def test_each_conversation_has_a_mark_of_its_own_from_turn_to_turn() -> None:
     assert mark_of("one", history) != mark_of("two", history)
 
 
-@pytest.mark.parametrize("leaks", [True, False], ids=["given to a tool", "said by a tool"])
+@each_row("leaks", [True, False])
 # Shows M58
 def test_a_mark_that_others_may_know_is_replaced(leaks: bool) -> None:
     mark = mark_of("one")
@@ -257,8 +255,8 @@ def test_reasoning_is_kept_apart_from_content() -> None:
     assert (reading.reasoning, reading.content) == ("Hm.", "The sum is 3.")
 
 
-@pytest.mark.parametrize("form", [FORM, None], ids=["text", "native"])
-@pytest.mark.parametrize(
+@each_row("form", [FORM, None])
+@each_row(
     ("text", "content", "reasoning"),
     [
         ("Hm, `3`.</think>\n\nThree.", "Three.", "Hm, `3`."),

@@ -77,7 +77,7 @@ class CaseItem(pytest.Function):
 def _test(played: Played, way: str) -> Any:
     """Return a function that plays a case."""
 
-    def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tenth: int | None) -> None:
         from tests.language.stage import TOOLS
 
         monkeypatch.chdir(tmp_path)
@@ -89,19 +89,23 @@ def _test(played: Played, way: str) -> Any:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text)
         try:
-            _play(played, way, tmp_path, monkeypatch)
+            _play(played, way, tmp_path, monkeypatch, tenth)
         finally:
             sys.modules.pop("tools", None)
 
     return play
 
 
-def _play(played: Played, way: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+def _play(
+    played: Played, way: str, folder: Path, patch: pytest.MonkeyPatch, tenth: int | None
+) -> None:
     if played.do:
         from tests.cases.operated import operated, operated_with_crashes
 
-        operate = operated_with_crashes if way == "crash" else operated
-        operate(played, patch)
+        if way == "crash":
+            operated_with_crashes(played, patch, tenth)
+        else:
+            operated(played, patch)
         return
     from flowengine.engines.flows import load
     from tests.cases.in_engine import in_engine, with_crashes
@@ -112,7 +116,7 @@ def _play(played: Played, way: str, folder: Path, patch: pytest.MonkeyPatch) -> 
         return
     flow = load(folder / "flow.yaml")
     if way == "crash":
-        with_crashes(played, flow, folder)
+        with_crashes(played, flow, folder, tenth)
         return
     ways = {"simulator": in_simulator, "player": in_player, "engine": in_engine}
     for name in played.plays:

@@ -25,6 +25,7 @@ from flowengine.testing.player import _error_of
 from flowengine.testing.scripts import CaseFailed
 from tests.cases.form import Follow, Played
 from tests.cases.plays import Differs, Outside, compared
+from tests.endurance import some_of
 from tests.engines import world
 from tests.language.stage import Clock, Loop, counted
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
@@ -500,11 +501,11 @@ def in_engine(played: Played, flow: LoadedFlow, folder: Path) -> None:
     Enacted(played, flow, folder, {}).play()
 
 
-def with_crashes(played: Played, flow: LoadedFlow, folder: Path) -> None:
-    """Play a case with a crash at each write, before or after it, in turn."""
+def with_crashes(played: Played, flow: LoadedFlow, folder: Path, tenth: int | None) -> None:
+    """Play a case with a crash at each write, before or after it, in turn, or at some of them."""
     calm = Enacted(played, flow, folder, {})
     calm.play()
-    for write in range(calm.store.writes):
+    for write in some_of(played.id, calm.store.writes, tenth):
         fault: Fault = "die before" if write % 2 else "die after"
         enacted = Enacted(played, flow, folder, {write: fault})
         try:

@@ -30,6 +30,7 @@ from flowengine.execution_environment import register_provider, unregister_provi
 from flowengine.sdk import import_module_of
 from tests.cases.form import HEAD, Played, filled, places, text_of
 from tests.cases.matching import Map, Tag, differences, plain
+from tests.endurance import some_of
 from tests.engines import world
 from tests.execution_environment.toy import Thing, Toy
 from tests.stored_data import stored_in
@@ -53,15 +54,15 @@ def operated(played: Played, patch: pytest.MonkeyPatch) -> None:
     Operated(played, patch).run()
 
 
-def operated_with_crashes(played: Played, patch: pytest.MonkeyPatch) -> None:
-    """Play a case with a crash at each write, before or after it, in turn.
+def operated_with_crashes(played: Played, patch: pytest.MonkeyPatch, tenth: int | None) -> None:
+    """Play a case with a crash at each write, before or after it, in turn, or at some of them.
 
     The next process does the operation again.
     """
     begun = Path.cwd()
     files = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
-    write, writes = -1, 1
-    while write < writes:
+    places = [-1]
+    for write in places:
         for path in begun.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         for path, content in files.items():
@@ -75,8 +76,8 @@ def operated_with_crashes(played: Played, patch: pytest.MonkeyPatch) -> None:
         except Exception as error:
             error.add_note(f"with a crash at write {write}: {fault}")
             raise
-        writes = store.writes if write < 0 else writes
-        write += 1
+        if write < 0:
+            places += some_of(played.id, store.writes, tenth)
 
 
 class Operated:

@@ -57,22 +57,12 @@ def told(flowengine: CommandLine, *options: str) -> list[str]:
     return [line[9:] for line in err.splitlines() if line[2:3] == ":"]
 
 
-def test_nothing_is_logged_unless_a_level_is_given(flowengine: CommandLine) -> None:
-    assert told(flowengine) == []
-
-
 @pytest.mark.parametrize(("level", "lines"), [("info", TOLD), ("warning", TOLD[:1])])
 # Shows M79
 def test_the_option_shows_what_agents_do(
     level: str, lines: list[str], flowengine: CommandLine
 ) -> None:
     assert told(flowengine, "--log-level", level) == lines
-
-
-def test_arguments_are_shown_from_debug_on(flowengine: CommandLine) -> None:
-    lines = told(flowengine, "--log-level", "debug")
-
-    assert 'first tool add started {"a": 1, "b": 2}' in lines
 
 
 @pytest.mark.parametrize(("options", "lines"), [((), TOLD), (("--log-level", "warning"), TOLD[:1])])

@@ -73,6 +73,7 @@ def test_approve_shows_the_link_and_continues(notes: CommandLine, server: NotesS
     assert not [secret for secret in issued if secret in waiting.err + str(listed)]
 
 
+@pytest.mark.endurance
 def test_a_user_may_log_in_before_the_run(notes: CommandLine, server: NotesServer) -> None:
     adding = notes.spawn("logins", "add", f"{server.url}/mcp")
     visit(link_of(adding))
@@ -97,6 +98,7 @@ def test_only_the_redirect_of_the_login_counts(notes: CommandLine, server: Notes
     ended(approving)
 
 
+@pytest.mark.endurance
 def test_a_process_killed_while_it_waits_loses_nothing(
     notes: CommandLine, server: NotesServer
 ) -> None:

@@ -237,36 +237,6 @@ def test_a_list_can_have_more_than_a_page_of_the_server(served: Served, limits: 
         assert len(served("--json", *words, "-n", "3").json()) == 3
 
 
-@pytest.mark.endurance
-def test_reading_commands_print_the_same_as_beside_the_store(served: Served) -> None:
-    id = served.start("refund", "-i", "amount=80", "--label", "team=sales")
-    other = served.start("failing")
-    [wait] = served("--json", "approvals", "list").json()
-
-    for words in (
-        ["list"],
-        ["list", "--label", "team=sales"],
-        ["list", "--status", "failed"],
-        ["show", id],
-        ["show", other[:20]],
-        ["why", id],
-        ["events", id],
-        ["events", id, "--from-seq", "1"],
-        ["diff", id, id],
-        ["approvals", "list", "--mine"],
-        ["approvals", "show", wait["id"]],
-        ["grants", "list"],
-        ["budgets"],
-        ["envs", "list"],
-    ):
-        there, here = served.both(*words)
-        assert there == here, words
-        there, here = served.both("--json", *words)
-        assert there == here, words
-    for words, code in ((["show", "none"], 9), (["list", "--since", "odd"], 2)):
-        served.both(*words, code=code)
-
-
 # Shows V33
 def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
     (tmp_path / "scan.pdf").write_bytes(b"%PDF-1.7 of Ada")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,13 +27,6 @@ from flowengine import Flow
 
 flow = Flow("cached", title="One")
 flow.step("a", python="cache_tools:act", with_={"value": 1})
-"""
-PROGRAM = """\
-import json, runpy, sys
-import flowengine
-flowengine.load("cached.yaml")
-flowengine.load(runpy.run_path("{built}")["flow"])
-json.dump(sorted(sys.modules), sys.stdout)
 """
 
 
@@ -142,14 +133,3 @@ def test_errors_are_reported_each_time(folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(flowengine.FlowFileError, match="fly"):
             load("cached.yaml")
-
-
-def test_a_fresh_process_loads_no_compiler(folder: Path) -> None:
-    load("cached.yaml")
-    load("built.py")
-
-    program = PROGRAM.replace("{built}", str(folder / "built.py"))
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
-
-    modules = set(json.loads(done.stdout))
-    assert not modules & {"pydantic", "yaml", "flowengine.flow.compile", "flowengine.flow.models"}

@@ -10,6 +10,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
 from flowengine.kernel.notation.grants import covers, fits
+from tests.rows import each_row
 
 
 def approve(engine: Engine, result: ExecutionResult, **grant: Any) -> ExecutionResult:
@@ -19,7 +20,7 @@ def approve(engine: Engine, result: ExecutionResult, **grant: Any) -> ExecutionR
     return after
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "value", "expected"),
     [
         ("out/*", "out/a", True),
@@ -55,7 +56,7 @@ def test_what_a_pattern_fits(pattern: str, value: Any, expected: bool) -> None:
     assert fits(pattern, value) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "same"),
     [
         ({"a": 1, "b": [2]}, {"b": [2], "a": 1}, True),

@@ -18,6 +18,7 @@ from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import change, changed
 from tests.engines import world
+from tests.rows import each_row
 
 Write = Callable[[str], None]
 
@@ -156,7 +157,7 @@ def test_a_reducer_that_failed_fails_again(store: Path, tmp_path: Path, write: W
         assert last.state["error"] == result.error
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new"),
     [
         (0, 5),

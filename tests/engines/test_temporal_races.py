@@ -21,7 +21,7 @@ from tests.engines.test_races import MODES, RACES, ROUNDS, ends, race, unfinishe
 SHORT = ("--heartbeat", "3s")
 
 
-@pytest.mark.endurance
+@pytest.mark.endurance(sample=40)
 @pytest.mark.parametrize("then", MODES)
 @pytest.mark.parametrize("block", range(10))
 def test_of_executions_with_one_key_one_is_at_work(

@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 
@@ -48,41 +47,12 @@ def sandbox(request: pytest.FixtureRequest) -> type[Sandbox]:
     return SANDBOXES[request.param]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    marker = "wherever(*parameters): takes the same path for all values, by default all sandboxes"
-    config.addinivalue_line("markers", marker)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests listed in `left_out.toml`. They are not skipped: nothing is missing.
-
-    Each case of a test marked `wherever` runs in one sandbox only, or with one value of the
-    parameters that the marker names. Cases are distributed over all values.
-    """
+    """Deselect the tests listed in `left_out.toml`. They are not skipped: nothing is missing."""
     left = {item for item in items if _is_left_out(item)}
-    if not config.option.endurance:
-        asked = set(config.args)
-        left |= {each for each in _elsewhere(items, left) if each.nodeid not in asked}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
-
-
-def _elsewhere(items: list[pytest.Item], left: set[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the cases of `wherever` tests that are assigned to another value."""
-    tests: dict[str, dict[object, list[pytest.Item]]] = {}
-    for item in items:
-        marker = item.get_closest_marker("wherever")
-        if marker and item not in left:
-            assert isinstance(item, pytest.Function)
-            names = marker.args or ("sandbox",)
-            values = item.callspec.params.items()
-            case = tuple((name, id(value)) for name, value in values if name not in names)
-            cases = tests.setdefault(item.nodeid.partition("[")[0], {})
-            cases.setdefault(case, []).append(item)
-    for test, cases in tests.items():
-        for number, places in enumerate(cases.values(), start=crc32(test.encode())):
-            yield from (each for each in places if each is not places[number % len(places)])
 
 
 def _sandbox_of(item: pytest.Item) -> str:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -225,21 +223,6 @@ def test_managers_are_independent(make: Make, toy: Toy) -> None:
     assert toy.opens == 2
     with pytest.raises(UnknownEnvironment, match="another manager"):
         other.release(handle)
-
-
-# Shows E11
-def test_importing_starts_and_loads_nothing() -> None:
-    program = (
-        "import sys, threading, flowengine, flowengine.execution_environment;"
-        "import flowengine.sdk.environments; print(threading.active_count(),"
-        "*({'asyncio', 'docker', 'mcp', 'playwright', 'pydantic', 'yaml'} & set(sys.modules)))"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    assert done.stdout.split() == ["1"]
 
 
 # Health

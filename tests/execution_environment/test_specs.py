@@ -23,6 +23,7 @@ from flowengine.execution_environment.specs.spec import json_schema
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import AXES, Capabilities, Provider, Request, Sandbox, Spec
 from tests.execution_environment.toy import SPEC, Heard, Toy
+from tests.rows import each_row
 
 
 def faults(manager: EnvironmentManager, spec: Any) -> dict[str, str]:
@@ -301,7 +302,7 @@ class Whole(Provider[Any]):
     async def release(self, resource: Any) -> None: ...
 
 
-@pytest.mark.parametrize("method", ["probe", "ensure", "health_check", "release"])
+@each_row("method", ["probe", "ensure", "health_check", "release"])
 # Shows E10, S87
 def test_a_provider_that_lacks_a_method_is_refused_naming_it(method: str) -> None:
     methods = {name: value for name, value in vars(Whole).items() if name != method}

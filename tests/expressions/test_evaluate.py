@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
@@ -206,37 +204,3 @@ def test_records_are_plain_data(names: DeclaredNames, values: Any) -> None:
     before, after = CelEvaluator(records, "f"), CelEvaluator(again, "f")
     for number in range(len(sources)):
         assert before.evaluate(number, values) == after.evaluate(number, values)
-
-
-def test_evaluation_loads_neither_the_check_nor_what_few_expressions_need(
-    names: DeclaredNames,
-) -> None:
-    sources = [
-        "inputs.name", "default(steps.draft.output.text, inputs.name)", "inputs.amount > 500",
-        "steps.fetch.status == 'succeeded' && !inputs.urgent", "steps.fetch.output.rows[0].a",
-        "inputs.order.lines.filter(l, l.price > 1.0).map(l, l.article)", "json(inputs.map)",
-        "inputs.name + '!'", "inputs.name.contains('a')",
-    ]  # fmt: skip
-    records = [check(source, names).record for source in sources]
-    code = (
-        "import sys, json\n"
-        "from flowengine.flow.expressions.evaluator import CelEvaluator\n"
-        "records, values = json.load(sys.stdin)\n"
-        "evaluator = CelEvaluator(records, 'f')\n"
-        "for number in range(len(records)): evaluator.evaluate(number, values)\n"
-        "print([n for n in sys.modules if n in ('re2', 'zoneinfo') or 'checker' in n])\n"
-    )
-    values = {
-        "inputs": {"name": "a", "amount": 1, "urgent": False, "map": {},
-                   "order": {"lines": [{"price": 2, "article": "x"}]}},
-        "steps": {"draft": {"output": None}, "fetch": {"status": "none",
-                  "output": {"rows": [{"a": 1}]}}},
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps([records, values]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"

@@ -1,14 +1,13 @@
-"""Conditions on state that are evaluated, and decisions that come too late."""
+"""Conditions on state, decisions that come too late, and a turn that never came."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import Graph
+from tests.rows import each_row
 from tests.simulation.simulator import Fails, Simulator
 from tests.testing.graphs import graph, step, v, x
 
@@ -69,7 +68,7 @@ steps:
 """
 
 
-@pytest.mark.parametrize("failing", [False, True])
+@each_row("failing", [False, True])
 def test_an_attempt_that_never_began_answers_the_question_about_it(failing: bool) -> None:
     flow = compile_text(SIDES).flow
     sides = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
@@ -92,3 +91,18 @@ def test_an_attempt_that_never_began_answers_the_question_about_it(failing: bool
         assert [run.attempt for run in played.running.values() if run.unit == first.unit] == [2]
     assert played.run().status == "succeeded"
     assert not any("compensate" in line for line in played.story())
+
+
+def test_a_handler_leads_back_into_a_flow_whose_turn_never_came() -> None:
+    flow = graph(
+        step("a", next="end"),
+        step("after", next="end"),
+        concurrency={"max": 1, "then": "queue"},
+        limits={"duration": "1h"},
+        on_error=[{"types": ["LimitExceeded"], "do": "next", "to": "after"}],
+    )
+    played = Simulator(flow, {"a": 1, "after": 2}).start()
+    played.pass_time()
+    assert played.started == ["after"]
+    assert played.run().status == "succeeded"
+    assert played.started == ["after"]

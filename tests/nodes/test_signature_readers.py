@@ -23,6 +23,7 @@ from flowengine.sdk.python.live_signature import read_function
 from flowengine.sdk.python.signature import derive
 from flowengine.sdk.steps.step_kind import SignatureError
 from flowengine.sdk.values.validation import shared
+from tests.rows import each_row
 
 LIMITS = """
 from enum import Enum
@@ -252,14 +253,14 @@ def normal(schema: Any) -> Any:
     return {key: normal(part) for key, part in schema.items() if key != "default"}
 
 
-@pytest.mark.parametrize("hint", SAME)
+@each_row("hint", SAME)
 def test_source_shows_the_same_as_the_function(hint: str, read: Any) -> None:
     static, live = map(of_parameter, read(hint))
 
     assert normal(static) == normal(live)
 
 
-@pytest.mark.parametrize("hint", LOOSER)
+@each_row("hint", LOOSER)
 def test_a_part_that_is_unknown_leaves_the_rest(hint: str, read: Any) -> None:
     static, live = map(of_parameter, read(hint))
 
@@ -271,7 +272,7 @@ def test_a_part_that_is_unknown_leaves_the_rest(hint: str, read: Any) -> None:
     assert shared(static).misfits(example["x"]) == []
 
 
-@pytest.mark.parametrize("text", DEFAULTS)
+@each_row("text", DEFAULTS)
 def test_a_default_that_is_a_name_is_its_value(text: str, read: Any) -> None:
     static, live = read(text)
 

@@ -22,6 +22,7 @@ from flowengine.server.hooks import recorded
 from flowengine.server.identity import Identity, cookie_name
 from tests.engines.world import until
 from tests.replacing import Limits
+from tests.rows import each_row
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -612,7 +613,7 @@ def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> No
     assert "0 attempts" not in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ms", "shown"),
     [
         (-5, "< 0.1 s"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.page.forms import changes_in, inputs_of
 from flowengine.page.sent_forms import as_sent, restored, shown_text
 from flowengine.sdk.texts.visible_text import DISGUISING
+from tests.rows import each_row
 
 LINES = st.lists(
     st.tuples(
@@ -64,7 +64,7 @@ def test_an_edit_keeps_what_was_not_changed(
         assert found == joined(lines, "end")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("original", "shown", "sent", "meant"),
     [
         ("a\r\nb", "a\nb", "a\nb\nc", "a\r\nb\r\nc"),

@@ -343,21 +343,6 @@ def test_collector_that_is_down_is_reported_in_one_line(
     assert caplog.messages == [told]
 
 
-@pytest.mark.endurance
-# Shows V61, V62
-def test_without_a_destination_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-    program = (
-        "import sys, flowengine; flowengine.Engine(None).run('parts.yaml');"
-        "print([one for one in sys.modules if 'opentelemetry' in one])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    assert done.stdout == "[]\n"
-
-
 def test_exporter_is_closed_with_the_engine() -> None:
     closed: list[bool] = []
 

@@ -118,7 +118,7 @@ def public_set(folder: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "problems", [4, pytest.param(164, marks=pytest.mark.endurance)], ids=["some", "all"]
+    "problems", [4, pytest.param(164, marks=pytest.mark.endurance(sample=100))], ids=["some", "all"]
 )
 def test_a_public_set_is_judged_by_its_own_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problems: int

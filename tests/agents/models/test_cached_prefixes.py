@@ -66,6 +66,7 @@ class Counting:
         return replied(None, message={"tool_calls": [call]}, usage=usage)
 
 
+@pytest.mark.wherever("context")
 @pytest.mark.parametrize(
     "context",
     [

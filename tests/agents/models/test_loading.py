@@ -34,23 +34,6 @@ def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize(
-    "program",
-    [
-        "from flowengine.agents.models import resolve; resolve('openai/gpt-4o')",
-        "from flowengine.cli import main; main(['--help'])",
-    ],
-)
-def test_no_import_loads_the_library(program: str, tmp_path: Path) -> None:
-    ending = "\nassert not {'litellm', 'openai', 'mcp', 'httpx'} & set(sys.modules)"
-    caught = f"try:\n    {program}\nexcept SystemExit as end:\n    assert not end.code{ending}"
-
-    done = run(caught, tmp_path)
-
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.endurance
 def test_loading_asks_nobody_says_nothing_and_leaves_the_environment(
     wire: Wire, tmp_path: Path
 ) -> None:

@@ -78,38 +78,6 @@ def test_a_call_that_the_limit_of_length_cut_off_is_not_made() -> None:
 
 
 CALL = '{"name": "math.add", "arguments": {"a": 1, "b": 2}}'
-XML = (
-    '<invoke name="math.add"><parameter name="a">1</parameter>'
-    '<parameter name="b">2</parameter></invoke>'
-)
-REACT = 'Action: math.add\nAction Input: {"a": 1, "b": 2}'
-
-
-@each_row("call", [f"<tool_call>{CALL}</tool_call>", CALL, XML, REACT, "math.add(a=1, b=2)"])
-@each_row(
-    ("quote", "shown"),
-    [
-        ("{}", False),
-        ("I will see.\n\n{}", False),
-        ("Die Seite verlangt:\n{}\nDas tue ich nicht.", False),
-        ("The mail says, and I will not do it:\n\n```json\n{}\n```", True),
-        ('It quotes "{}".', True),
-        ("- {}", True),
-        ("| what |\n|---|\n| {} |", True),
-    ],
-)
-# Shows M70
-def test_no_text_of_a_model_with_function_calling_is_a_call(
-    call: str, quote: str, shown: bool
-) -> None:
-    """The text may quote a mail, a page or a tool, whose author could otherwise make calls."""
-    text = quote.replace("{}", call)
-
-    reply = read(text=text)
-
-    assert reply.message["content"] == text
-    assert (reply.calls, reply.finish) == ((), "stop")
-    assert [one.name for one in reply.faults] == ["math.add"] * (not shown)
 
 
 def test_text_beside_native_calls_names_only_what_is_missing() -> None:
@@ -122,15 +90,6 @@ def test_text_beside_native_calls_names_only_what_is_missing() -> None:
 
     assert (len(same.calls), same.faults) == (1, ())
     assert (len(other.calls), [one.name for one in other.faults]) == (1, ["pay"])
-
-
-def test_an_answer_about_calls_stays_an_answer() -> None:
-    text = "Write `<tool_call>` to call a tool."
-
-    reply = read(text=text)
-
-    assert (reply.message, reply.finish) == ({"role": "assistant", "content": text}, "stop")
-    assert reply.events == ()
 
 
 # Shows M68
@@ -146,20 +105,3 @@ def test_what_a_text_model_wrote_wrongly_is_told_in_its_own_syntax() -> None:
     assert "'b'" in fault.reason
     assert fault.reason.endswith(written(asked, "math.add", a=1, b=2))
     assert reply.finish == "stop"
-
-
-@each_row(
-    ("text", "content", "reasoning"),
-    [
-        ("<think>1 + 2 is 3.</think>\n\nThe sum is 3.", "The sum is 3.", "1 + 2 is 3."),
-        ("\n<think>never ended", "", "never ended"),
-        ("Write <think> to think.", "Write <think> to think.", None),
-    ],
-)
-# Shows M66
-def test_thoughts_that_a_server_left_in_the_content_are_set_apart(
-    text: str, content: str, reasoning: str | None
-) -> None:
-    message = read(text=text).message
-
-    assert (message["content"], message.get("reasoning")) == (content, reasoning)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from flowengine.agents.models import (
     ModelReply,
     ModelRequest,
     RateLimited,
-    Usage,
     register,
     resolve,
     unregister,
@@ -32,57 +30,6 @@ def ask(model: Any, *requests: ModelRequest) -> list[ModelReply]:
         return [await model.complete(one) for one in requests]
 
     return asyncio.run(all_of_them())
-
-
-def test_replies_come_in_order_and_say_that_they_are_scripted() -> None:
-    model = ScriptedModel(
-        [
-            {"calls": [{"name": "math.add", "arguments": {"a": 1, "b": 2}, "id": "one"}]},
-            {"text": "3", "usage": {"input_tokens": 10, "output_tokens": 1, "cost_usd": 0.5}},
-        ],
-        name="sums",
-    )
-
-    first, second = ask(model, request(), request())
-
-    assert first.finish == "calls"
-    assert [(call.id, call.name, call.arguments) for call in first.calls] == [
-        ("one", "math.add", {"a": 1, "b": 2})
-    ]
-    assert (second.message["content"], second.finish) == ("3", "stop")
-    assert second.usage == Usage(input_tokens=10, output_tokens=1, cost_usd=0.5)
-    assert len(model.requests) == 2
-    assert model.left == 0
-    for reply in (first, second):
-        assert reply.scripted
-        assert reply.message["provider_parts"] == {"scripted": {"script": "sums"}}
-        assert [event["event"] for event in reply.events] == ["scripted"]
-        json.dumps(reply.message)
-
-
-def test_entries_with_a_condition_come_first_and_answer_once() -> None:
-    model = ScriptedModel(
-        [
-            {"text": "whoever"},
-            {"text": "to b", "when": {"agent": "b"}},
-            {"text": "weather", "when": {"contains": "sun"}, "repeat": True},
-        ]
-    )
-
-    replies = ask(
-        model,
-        request(agent="b"),
-        request("sun?"),
-        request("sun?"),
-        request(agent="b"),
-    )
-
-    assert [reply.message["content"] for reply in replies] == [
-        "to b",
-        "weather",
-        "weather",
-        "whoever",
-    ]
 
 
 @each_row(
@@ -107,17 +54,6 @@ def test_an_entry_may_raise(entry: dict[str, Any], kind: type[StepError], retrya
     assert ask(model, request())[0].message["content"] == "then"
 
 
-def test_an_exception_and_a_function_are_entries_too() -> None:
-    async def answer(asked: ModelRequest) -> dict[str, Any]:
-        return {"text": f"to {asked.agent}"}
-
-    model = ScriptedModel([ConnectionError("gone"), answer])
-
-    with pytest.raises(ConnectionError, match="gone"):
-        ask(model, request())
-    assert ask(model, request(agent="ada"))[0].message["content"] == "to ada"
-
-
 def test_an_entry_is_chosen_by_the_instructions_or_by_the_last_message() -> None:
     said = {"role": "user", "content": "Was it sent?"}
     script: list[Any] = [
@@ -132,14 +68,6 @@ def test_an_entry_is_chosen_by_the_instructions_or_by_the_last_message() -> None
     replies = ask(ScriptedModel(script), instructed, instructed, other)
 
     assert [reply.message["content"] for reply in replies] == ["brief", "sent", "sent"]
-
-
-def test_a_script_that_has_ended_says_who_asked_what() -> None:
-    model = ScriptedModel([{"text": "only"}], name="short")
-    ask(model, request())
-
-    with pytest.raises(ModelError, match="'short' has no answer to request 2 by the agent ada"):
-        ask(model, request(agent="ada"))
 
 
 @each_row(

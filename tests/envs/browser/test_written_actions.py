@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowengine_envs.browser.written_actions import read_action
 from tests.rows import each_row
 
@@ -32,7 +30,7 @@ def test_a_call_is_an_action(written: str, action: dict[str, Any]) -> None:
     assert read_action(written) == action
 
 
-@pytest.mark.parametrize(
+@each_row(
     "written",
     [
         "",
