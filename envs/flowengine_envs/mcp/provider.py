@@ -219,7 +219,13 @@ class Mcp(Provider[McpSession | Sessions]):
                 f"{spec}: needs the package mcp: {install_command('mcp')}"
             ) from error
         for config in [spec.config, *spec.config.servers.values()]:
-            _check_words(spec, config)
+            command = config.command or ()
+            for word in (*([command] if isinstance(command, str) else command), *config.args):
+                if has_reference(word):
+                    raise EnvironmentUnavailable(
+                        f"{spec}: all users of this machine can read a command line, and it has "
+                        f"{word}; pass secrets in 'env'"
+                    )
 
     async def ensure(self, request: Request) -> McpSession | Sessions:
         """Connect to the server, or to all of them, before the deadline."""
@@ -302,17 +308,6 @@ async def _session(request: Request, config: Any, server: str = "") -> McpSessio
         await asyncio.shield(session.close())
         raise
     return session
-
-
-def _check_words(spec: Spec, config: Any) -> None:
-    """Refuse secrets in places that other users can read."""
-    command = config.command or ()
-    for word in (*([command] if isinstance(command, str) else command), *config.args):
-        if has_reference(word):
-            raise EnvironmentUnavailable(
-                f"{spec}: all users of this machine can read a command line, and it has {word}; "
-                "pass secrets in 'env'"
-            )
 
 
 def _connection(request: Request, config: Any, place: str) -> ConnectionSettings:

@@ -155,26 +155,20 @@ class Shell(Supervised):
         self._began = (timeout, Counted(self.sandbox))
         lines = None if on_output is None else LineAssembler(self._masked, on_output)
         try:
-            return await self._begin_in_any(text, hard, wait, lines)
+            result = await self._begin(text, hard, wait, lines)
+            for _ in range(_SHELLS):
+                if result.id or result.status != "lost" or not result.shell_restarted:
+                    break
+                await self._enter()
+                result = await self._begin(text, hard, wait, lines)
+                result = result._replace(shell_restarted=True)
+            return result
         finally:
             if lines is not None:
                 lines.close()
 
     run = blocking(_run)
     async_run = awaitable(_run)
-
-    async def _begin_in_any(
-        self, text: bytes, hard: float | None, wait: float | None, lines: LineAssembler | None
-    ) -> ShellResult:
-        """Start a command. If the shell ends before reading it, use the next shell."""
-        result = await self._begin(text, hard, wait, lines)
-        for _ in range(_SHELLS):
-            if result.id or result.status != "lost" or not result.shell_restarted:
-                break
-            await self._enter()
-            result = await self._begin(text, hard, wait, lines)
-            result = result._replace(shell_restarted=True)
-        return result
 
     async def _run_in_turn(
         self, command: str, on_output: OnOutput | None = None, timeout: float = UNBOUNDED
