@@ -49,7 +49,7 @@ def whole_parser() -> ArgumentParser:
         }
         for action in one._actions:
             if action.dest in completers:
-                action.completer = completers[action.dest]  # type: ignore[attr-defined]
+                action.completer = completers[action.dest]  # type: ignore[union-attr]
     return parser
 
 

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from flowengine.sdk import EnvironmentFailure, EnvironmentLost, LimitExceeded, NotAFile
-from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine.sdk.environments import Request, Sandbox, both_forms
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network, Rules
@@ -155,8 +155,7 @@ class Documents(Conversion):
             document.notes[:0] = download.notes
             return Visit(document, base, download.reason, kept)
 
-    visit = blocking(_visit)
-    async_visit = awaitable(_visit)
+    visit, async_visit = both_forms(_visit)
 
     async def _page(
         self,
@@ -240,8 +239,7 @@ class Documents(Conversion):
         """Return whether an address without a scheme begins with the name of a host."""
         return looks_like_host(address)
 
-    page = blocking(_page)
-    async_page = awaitable(_page)
+    page, async_page = both_forms(_page)
 
     async def _visit_path(
         self, path: str, password: str, timeout: float | None, stretch: Stretch

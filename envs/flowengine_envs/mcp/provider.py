@@ -27,8 +27,7 @@ from flowengine.sdk.environments import (
     Request,
     Resource,
     Spec,
-    awaitable,
-    blocking,
+    both_forms,
 )
 from flowengine.sdk.environments.models import has_reference
 from flowengine.sdk.files.logins import Login
@@ -72,8 +71,7 @@ class Sessions(Resource):
             for tool in tools
         ]
 
-    list_tools = blocking(_list_tools)
-    async_list_tools = awaitable(_list_tools)
+    list_tools, async_list_tools = both_forms(_list_tools)
 
     async def _offers(self) -> list[OfferedTool]:
         """Return the tools of all servers as offered to models."""
@@ -84,8 +82,7 @@ class Sessions(Resource):
             for offer in offers
         ]
 
-    offers = blocking(_offers)
-    async_offers = awaitable(_offers)
+    offers, async_offers = both_forms(_offers)
 
     async def _call_tool(
         self,
@@ -144,8 +141,7 @@ class Sessions(Resource):
         server, _, tool = name.partition(".")
         return self.servers[server].tool_text(tool) if server in self.servers else None
 
-    call_tool = blocking(_call_tool)
-    async_call_tool = awaitable(_call_tool)
+    call_tool, async_call_tool = both_forms(_call_tool)
 
     async def ping(self) -> bool:
         """Return whether all servers respond."""
