@@ -180,20 +180,16 @@ async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]
             `model`, `input` and `tokens`. Can be empty.
     """
     facts = await model.facts(request.model)
-    longest = _longest(request.settings, facts)
-    shortest = min(longest, SHORTEST + _thinking(request.settings))
-    likely, prompt = _prompt(request, last)
-    return UsageBounds(likely, prompt, shortest, longest, facts)
-
-
-def _longest(settings: Mapping[str, Plain], facts: ModelFacts) -> int:
-    bounds = [settings[name] for name in _SAID if name in settings]
+    bounds = [request.settings[name] for name in _SAID if name in request.settings]
     whole = [
         bound
         for bound in bounds
         if isinstance(bound, int) and not isinstance(bound, bool) and bound > 0
     ]
-    return min(whole, default=facts.longest_reply or LONGEST)
+    longest = min(whole, default=facts.longest_reply or LONGEST)
+    shortest = min(longest, SHORTEST + _thinking(request.settings))
+    likely, prompt = _prompt(request, last)
+    return UsageBounds(likely, prompt, shortest, longest, facts)
 
 
 def _thinking(settings: Mapping[str, Plain]) -> int:

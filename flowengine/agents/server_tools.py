@@ -63,16 +63,11 @@ async def offered(
         ToolError: A tool that an agent names does not exist, or cannot be offered.
     """
     lists: dict[str, Sequence[OfferedTool]] = {}
-    for session in sessions_of(wanted):
-        lists[session] = await sessions[session].async_offers()
+    for wants in wanted.values():
+        for session in (use["session"] for use in wants["servers"]):
+            if session not in lists:
+                lists[session] = await sessions[session].async_offers()
     return of_lists(lists, wanted, again=again)
-
-
-def sessions_of(wanted: Mapping[str, Any]) -> list[str]:
-    """Return the names of the sessions whose servers are queried."""
-    return list(
-        dict.fromkeys(use["session"] for wants in wanted.values() for use in wants["servers"])
-    )
 
 
 def of_lists(
@@ -151,36 +146,21 @@ def _of_server(
             continue
         full = f"{server}.{entry.name}"
         try:
-            taken[full] = _offered_tool(entry, steps[entry.name], use["bound"])
+            if entry.fault:
+                raise ValueError(entry.fault)
+            taken[full] = {
+                "description": description_of(entry.description),
+                "parameters": parameters_of(entry.schema, use["bound"]),
+                "step": steps[entry.name],
+                "tool": entry.name,
+                "digest": entry.digest,
+            }
         except UNUSABLE as error:
             fault = fault_of(error)
             if strict and entry.name in use["patterns"]:
                 raise ToolError(f"{full} cannot be offered: {fault}", retryable=False) from None
             left_out[full] = fault
     return taken
-
-
-def _offered_tool(entry: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
-    """Return the data of an offered tool.
-
-    Args:
-        entry: The tool as the server listed it.
-        step: The step that calls it.
-        bound: Arguments that the flow fixes.
-
-    Raises:
-        ValueError: It cannot be offered.
-        FlowEngineError: Likewise.
-    """
-    if entry.fault:
-        raise ValueError(entry.fault)
-    return {
-        "description": description_of(entry.description),
-        "parameters": parameters_of(entry.schema, bound),
-        "step": step,
-        "tool": entry.name,
-        "digest": entry.digest,
-    }
 
 
 def fault_of(error: Exception) -> str:

@@ -129,12 +129,13 @@ def _run(words: list[str]) -> int:
     _check_folder()
     _choose_server(name, parser, arguments)
     if name in TALKING:
-        return command.run(arguments)
+        return command.run(arguments) or 0
     with results_apart(restore=not ProcessEnd.ends_at_once):
-        return command.run(arguments) if not arguments.server else _run_there(command, arguments)
+        code = _run_there(command, arguments) if arguments.server else command.run(arguments)
+        return code or 0
 
 
-def _run_there(command: Command, arguments: Namespace) -> int:
+def _run_there(command: Command, arguments: Namespace) -> int | None:
     """Run a command against a server, whose answers are not trusted.
 
     Raises:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, Self, cast
 
 from flowengine import client
 from flowengine.cli.parsing.arguments import flow_named, is_deployed
 from flowengine.cli.parsing.command_table import works_there
+from flowengine.cli.parsing.declared import Added, Command, together
 from flowengine.cli.process import ProcessEnd
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.engines.engine import Engine
@@ -191,6 +193,27 @@ def session_for_list(arguments: Namespace) -> CliSession | None:
 def _is_news(record: object) -> bool:
     """Return whether a warning reports more than unsandboxed execution."""
     return not getattr(record, "unsandboxed", False)
+
+
+def session_command(
+    help: str, example: str, *arguments: Added
+) -> Callable[[Callable[[CliSession, Namespace], int | None]], Command]:
+    """Make a command of a function that also takes the session of the command line.
+
+    Args:
+        help: Its effect, in one line.
+        example: Lines to paste.
+        *arguments: Its arguments.
+    """
+
+    def decorated(run: Callable[[CliSession, Namespace], int | None]) -> Command:
+        def in_session(given: Namespace) -> int | None:
+            with CliSession(given) as session:
+                return run(session, given)
+
+        return Command(help, example, together(*arguments), in_session)
+
+    return decorated
 
 
 class NoStore(NotFound):

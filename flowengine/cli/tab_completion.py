@@ -37,25 +37,20 @@ def whole_parser() -> ArgumentParser:
         one = place.add_parser(second or first, help=command.help, allow_abbrev=False)
         command.add_arguments(one)
         add_common(one, default=SUPPRESS)
-        _add_completers(one)
+        completers = {
+            **dict.fromkeys(("execution", "executions", "other_execution"), executions),
+            **dict.fromkeys(("wait", "waits"), waits),
+            **dict.fromkeys(("from_step", "step"), steps),
+            "choice": choices,
+            "edit": editable,
+            "form": fields,
+            "environment": environments,
+            "name": declared,
+        }
+        for action in one._actions:
+            if action.dest in completers:
+                action.completer = completers[action.dest]  # type: ignore[union-attr]
     return parser
-
-
-def _add_completers(parser: ArgumentParser) -> None:
-    """Complete values from the store: ids, the steps of an execution, the parts of a decision."""
-    completers = {
-        **dict.fromkeys(("execution", "executions", "other_execution"), executions),
-        **dict.fromkeys(("wait", "waits"), waits),
-        **dict.fromkeys(("from_step", "step"), steps),
-        "choice": choices,
-        "edit": editable,
-        "form": fields,
-        "environment": environments,
-        "name": declared,
-    }
-    for action in parser._actions:
-        if action.dest in completers:
-            action.completer = completers[action.dest]  # type: ignore[attr-defined]
 
 
 def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:

@@ -76,7 +76,18 @@ def _follows(flow: CompiledFlow, step: StepSpec, outcome: str) -> str:
         return _leads_to(flow, step, routes.get(outcome, split.get("otherwise")))
     error = step.get("raises", {}).get(outcome)
     if error is not None:
-        return _handled(flow, step, error)
+        for handler in _handlers(flow, step):
+            if error not in handler.get("types", [error]):
+                continue
+            if "when" in handler:
+                return ""  # only the kernel knows
+            do, follows = handler.get("do", "raise"), _stops(error)
+            if do == "next":
+                follows = _leads_to(flow, step, handler["to"])
+            elif do in ("output", "continue"):
+                follows = _leads_to(flow, step, step.get("split", {}).get("to", END))
+            return f"{follows} and undoes earlier steps" if handler.get("compensate") else follows
+        return _stops(error)
     if split["kind"] == "one":
         return _leads_to(flow, step, split["to"])
     names = [
@@ -84,22 +95,6 @@ def _follows(flow: CompiledFlow, step: StepSpec, outcome: str) -> str:
     ]
     is_all = split["kind"] == "all" and all("when" not in entry for entry in split["entries"])
     return f"continues with {(' and ' if is_all else ' or ').join(names)}" if names else ""
-
-
-def _handled(flow: CompiledFlow, step: StepSpec, error: str) -> str:
-    """Describe the effect of a step's error."""
-    for handler in _handlers(flow, step):
-        if error not in handler.get("types", [error]):
-            continue
-        if "when" in handler:
-            return ""  # only the kernel knows
-        do, follows = handler.get("do", "raise"), _stops(error)
-        if do == "next":
-            follows = _leads_to(flow, step, handler["to"])
-        elif do in ("output", "continue"):
-            follows = _leads_to(flow, step, step.get("split", {}).get("to", END))
-        return f"{follows} and undoes earlier steps" if handler.get("compensate") else follows
-    return _stops(error)
 
 
 def _stops(error: str) -> str:

@@ -98,36 +98,26 @@ class PageRoute(NamedTuple):
         return subject_of(self.path)
 
 
+_EXECUTION = "/executions/{execution}"
+_APPROVAL = "/approvals/{approval}"
+_ENVIRONMENT = "/environments/{environment}"
 PAGES = (
     PageRoute("GET", "/executions", "list_executions", execution_list.list_executions),
-    PageRoute("GET", "/executions/{execution}", "show_execution", overview.show_execution),
-    PageRoute(
-        "GET", "/executions/{execution}/timeline", "show_execution", execution_views.show_timeline
-    ),
-    PageRoute(
-        "GET", "/executions/{execution}/history", "list_events", execution_views.show_history
-    ),
-    PageRoute(
-        "GET",
-        "/executions/{execution}/conversation",
-        "list_events",
-        execution_views.show_conversation,
-    ),
-    PageRoute("GET", "/executions/{execution}/events", "list_events", execution_views.show_events),
-    PageRoute("GET", "/executions/{execution}/compare", "diff", execution_views.show_diff),
-    PageRoute(
-        "POST",
-        "/executions/{execution}/signals/{name}",
-        "send_signal",
-        overview.send_signal,
-        overview.refuse_signal,
-    ),
-    PageRoute("GET", "/executions/{execution}/retry", "retry", bulk.show_retry),
-    PageRoute("POST", "/executions/{execution}/retry", "retry", bulk.retry),
-    PageRoute("GET", "/executions/{execution}/fork", "fork", bulk.show_fork),
-    PageRoute("POST", "/executions/{execution}/fork", "fork", bulk.fork, bulk.refuse_fork),
-    PageRoute("GET", "/executions/{execution}/cancel", "cancel", bulk.show_cancel),
-    PageRoute("POST", "/executions/{execution}/cancel", "cancel", bulk.cancel),
+    PageRoute("GET", _EXECUTION, "show_execution", overview.show_execution),
+    PageRoute("GET", f"{_EXECUTION}/timeline", "show_execution", execution_views.show_timeline),
+    PageRoute("GET", f"{_EXECUTION}/history", "list_events", execution_views.show_history),
+    PageRoute("GET", f"{_EXECUTION}/conversation", "list_events",
+              execution_views.show_conversation),
+    PageRoute("GET", f"{_EXECUTION}/events", "list_events", execution_views.show_events),
+    PageRoute("GET", f"{_EXECUTION}/compare", "diff", execution_views.show_diff),
+    PageRoute("POST", f"{_EXECUTION}/signals/{{name}}", "send_signal", overview.send_signal,
+              overview.refuse_signal),
+    PageRoute("GET", f"{_EXECUTION}/retry", "retry", bulk.show_retry),
+    PageRoute("POST", f"{_EXECUTION}/retry", "retry", bulk.retry),
+    PageRoute("GET", f"{_EXECUTION}/fork", "fork", bulk.show_fork),
+    PageRoute("POST", f"{_EXECUTION}/fork", "fork", bulk.fork, bulk.refuse_fork),
+    PageRoute("GET", f"{_EXECUTION}/cancel", "cancel", bulk.show_cancel),
+    PageRoute("POST", f"{_EXECUTION}/cancel", "cancel", bulk.cancel),
     PageRoute("GET", "/bulk/executions", "cancel", bulk.plan_executions),
     PageRoute("POST", "/bulk/executions", "cancel", bulk.change_executions),
     PageRoute("GET", "/bulk/approvals", "decide_many", bulk.plan_approvals),
@@ -140,30 +130,20 @@ PAGES = (
     PageRoute("POST", "/flows/{flow}/resume", "resume_schedules", flow_views.resume),
     PageRoute("POST", "/flows/{flow}/run", "trigger", flow_views.run_now),
     PageRoute("GET", "/deploy", "deploy", deploying.show_deploy),
-    PageRoute(
-        "POST", "/deploy", "deploy", deploying.deploy, deploying.refuse, deploying.text_of_file
-    ),
+    PageRoute("POST", "/deploy", "deploy", deploying.deploy, deploying.refuse,
+              deploying.text_of_file),
     PageRoute("GET", "/budgets", "list_budgets", budget_views.list_budgets),
     PageRoute("GET", "/environments", "list_environments", environment_views.list_environments),
-    PageRoute(
-        "POST", "/environments/{environment}/look", "look_into_environment", environment_views.look
-    ),
-    PageRoute(
-        "POST",
-        "/environments/{environment}/release",
-        "release_environment",
-        environment_views.release,
-    ),
+    PageRoute("POST", f"{_ENVIRONMENT}/look", "look_into_environment", environment_views.look),
+    PageRoute("POST", f"{_ENVIRONMENT}/release", "release_environment", environment_views.release),
     PageRoute("GET", "/approvals", "list_approvals", approval_views.list_approvals),
-    PageRoute("GET", "/approvals/{approval}", "show_approval", approval_views.show_approval),
-    PageRoute(
-        "POST", "/approvals/{approval}", "decide", approval_views.decide, approval_views.refuse
-    ),
-    PageRoute("POST", "/approvals/{approval}/log-in", "decide", approval_views.log_in),
-    PageRoute("POST", "/approvals/{approval}/claim", "claim", approval_views.claim),
-    PageRoute("POST", "/approvals/{approval}/release", "release", approval_views.release),
-    PageRoute("POST", "/approvals/{approval}/delegate", "delegate", approval_views.delegate),
-)
+    PageRoute("GET", _APPROVAL, "show_approval", approval_views.show_approval),
+    PageRoute("POST", _APPROVAL, "decide", approval_views.decide, approval_views.refuse),
+    PageRoute("POST", f"{_APPROVAL}/log-in", "decide", approval_views.log_in),
+    PageRoute("POST", f"{_APPROVAL}/claim", "claim", approval_views.claim),
+    PageRoute("POST", f"{_APPROVAL}/release", "release", approval_views.release),
+    PageRoute("POST", f"{_APPROVAL}/delegate", "delegate", approval_views.delegate),
+)  # fmt: skip
 """Every page, with the operation whose right it needs."""
 
 

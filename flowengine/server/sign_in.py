@@ -97,7 +97,7 @@ class CodeFlow:
             "scope": self._rules.scope,
             "state": state,
             "nonce": nonce,
-            "code_challenge": _in_base64(_digest(verifier)),
+            "code_challenge": base64.urlsafe_b64encode(_digest(verifier)).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
         }
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(asked)}", browser
@@ -157,7 +157,3 @@ class CodeFlow:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
-
-
-def _in_base64(value: bytes) -> str:
-    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()

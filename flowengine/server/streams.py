@@ -418,7 +418,7 @@ class EventStreams:
                     return
                 elif feed.parts(position)[1] == position:
                     await feed.changed.wait(min(until, time.monotonic() + CHECKED_EVERY))
-                skip, sent = _after_skipped(since, sent)
+                skip, sent = (_skip(since), since) if since - sent >= MOST_SKIPPED else (b"", sent)
                 yield skip
         finally:
             self._leave(source, feed)
@@ -471,11 +471,6 @@ class EventStreams:
             for feed in list(self._feeds.values()):
                 feed.listen()
             await asyncio.sleep(LISTEN_SECONDS)
-
-
-def _after_skipped(since: int, sent: int) -> tuple[bytes, int]:
-    """Return the number for a reader to come back with, encoded if it must be sent."""
-    return (_skip(since), since) if since - sent >= MOST_SKIPPED else (b"", sent)
 
 
 def _merged(events: list[_Event], show: Callable[[_Event], bytes]) -> Iterator[tuple[bytes, int]]:

@@ -119,12 +119,7 @@ def read_kept(path: str, limit: int) -> bytes:
 def folder_of(context: StepContext) -> ReadableFolder:
     """Return the directory that a tool works in."""
     resource = context.resources.get(FILES)
-    return working_folder(context) if resource is None else _Opened(resource)
-
-
-def working_folder(context: StepContext) -> Below:
-    """Return the working directory of the execution."""
-    return below(context.execution.workdir)
+    return below(context.execution.workdir) if resource is None else _Opened(resource)
 
 
 def below(workdir: str) -> Below:

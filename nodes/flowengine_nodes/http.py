@@ -268,7 +268,8 @@ def _request(
         url = _url(input["url"], input.get("query") or {})
         body = request_body(input.get("body"), headers)
         _add_key(method, headers, task.get("idempotency_header", KEY_HEADER), context)
-        _add_trace(headers, context)
+        if context.traceparent is not None and TRACE_HEADER not in map(str.lower, headers):
+            headers[TRACE_HEADER] = context.traceparent
         check_headers(headers)
     except (TypeError, ValueError) as error:
         raise ValidationError(f"this is not a valid request: {error}") from None
@@ -305,12 +306,6 @@ def _add_key(
         from urllib.parse import quote
 
         headers[name] = quote(context.idempotency_key, safe=_PLAIN)
-
-
-def _add_trace(headers: dict[str, str], context: StepContext) -> None:
-    """Add the header that continues the trace, unless it is set."""
-    if context.traceparent is not None and TRACE_HEADER not in map(str.lower, headers):
-        headers[TRACE_HEADER] = context.traceparent
 
 
 def _authorization(auth: Mapping[str, str]) -> str:

@@ -208,7 +208,14 @@ class Mcp(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the text of a result that consists of text only."""
-        return answer_text(output)
+        if isinstance(output, Mapping):
+            # The protocol requires objects: servers put other results under this name.
+            text = output.get("result") if {*output} == {"result"} else None
+            return text if isinstance(text, str) else None
+        if not isinstance(output, list):
+            return None
+        parts = [_plain(item["text"] if item.get("type") == "text" else item) for item in output]
+        return "\n\n".join(parts)
 
 
 def _progress(context: StepContext, done: float, total: float | None, message: str | None) -> None:
@@ -424,19 +431,6 @@ def search_text(output: Data) -> str:
         date = f" ({item['date']})" if item.get("date") else ""
         pages.append(f"{number}. {item['title']}{date}\n{item['url']}\n{item['snippet']}")
     return "\n\n".join(pages) or "[no pages were found]"
-
-
-def answer_text(output: Plain) -> str | None:
-    """Return the result of an MCP server that consists of one text, or of parts, else None."""
-    if isinstance(output, Mapping):
-        # Servers put a result that is not an object under this name, because the protocol requires
-        # objects.
-        text = output.get("result") if {*output} == {"result"} else None
-        return text if isinstance(text, str) else None
-    if not isinstance(output, list):
-        return None
-    parts = [_plain(item["text"] if item.get("type") == "text" else item) for item in output]
-    return "\n\n".join(parts)
 
 
 def _read_document(args: Data, output: Data, room: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.sdk import Command, Plain, StepContext, ToolError
-from flowengine.sdk.environments import Request, awaitable, blocking
+from flowengine.sdk.environments import both_forms
 from flowengine_envs.programs import StepFiles, Supervised, SupervisedProvider
 
 
@@ -17,17 +17,13 @@ class Counter(Supervised):
             raise ToolError(f"{self.name}: {result.stderr.strip()}")
         return int(result.stdout.split()[0])
 
-    lines = blocking(_lines)
-    async_lines = awaitable(_lines)
+    lines, async_lines = both_forms(_lines)
 
 
 class Counters(SupervisedProvider[Counter]):
     """Opens line counters."""
 
     kind = "counter"
-
-    async def ensure(self, request: Request) -> Counter:
-        return await self.open(request, Counter)
 
     async def run(
         self, resource: Counter, context: StepContext, command: Command

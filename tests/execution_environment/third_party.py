@@ -13,8 +13,7 @@ from flowengine.sdk.environments import (
     Request,
     Resource,
     Spec,
-    awaitable,
-    blocking,
+    both_forms,
 )
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ class Calculator(Resource):
             raise EnvironmentLost(f"{self.name}: the process has ended")
         return int(answer)
 
-    add = blocking(_add)
-    async_add = awaitable(_add)
+    add, async_add = both_forms(_add)
 
 
 class Calculators(Provider[Calculator]):

@@ -17,9 +17,8 @@ from flowengine.sdk.environments import (
     Request,
     Resource,
     Spec,
-    awaitable,
     background,
-    blocking,
+    both_forms,
 )
 
 
@@ -47,10 +46,9 @@ class Thing(Resource):
         await gate.wait()
         return "done"
 
-    echo = blocking(_echo)
-    async_echo = awaitable(_echo)
-    hang = blocking(_hang)
-    until = blocking(_until)
+    echo, async_echo = both_forms(_echo)
+    hang, async_hang = both_forms(_hang)
+    until, async_until = both_forms(_until)
 
 
 class Toy(Provider[Any]):

@@ -192,7 +192,13 @@ class Chromium:
     async def leave(self, profile: Profile, context: library.BrowserContext | None) -> None:
         """Close a profile and free its place. The process ends with the last one."""
         if context is not None and self._profiles > 1:
-            await self._close_context(context)
+            try:
+                async with asyncio.timeout(_CLOSING):
+                    await context.close()
+            except TimeoutError:
+                self._sound = False
+            except library.Error:
+                pass  # It has ended.
         self._profiles -= 1
         self._free.append(profile.proxy)
         self._traces.remove(profile.trace)
@@ -200,15 +206,6 @@ class Chromium:
             self._sound = False
             self._closed()
             await self.close()
-
-    async def _close_context(self, context: library.BrowserContext) -> None:
-        try:
-            async with asyncio.timeout(_CLOSING):
-                await context.close()
-        except TimeoutError:
-            self._sound = False
-        except library.Error:
-            pass  # It has ended.
 
     def trace(self, tracer: Tracer) -> None:
         """Record its resources for one more environment that uses it."""

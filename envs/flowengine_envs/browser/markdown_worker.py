@@ -49,7 +49,12 @@ def main(options: Mapping[str, Any]) -> None:
     system.adopt_orphans()
     if os.getpid() == 1:
         own_process_numbers()
-    server = _started_server(options["memory"])
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        _serve(theirs, options["memory"])
+    theirs.close()
+    server = ForkServer(None, pid, ours)
     given = standing()
     reader = _forked(server)
     if reader is None:  # Another attempt would fail again.
@@ -101,15 +106,6 @@ def _page() -> bytes | None:
     source = partial(os.read, sys.stdin.fileno())
     asked, html = parts.read(source), parts.read(source)
     return None if asked is None or html is None else parts.part(asked) + parts.part(html)
-
-
-def _started_server(memory: int) -> ForkServer:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
-    if pid == 0:
-        _serve(theirs, memory)
-    theirs.close()
-    return ForkServer(None, pid, ours)
 
 
 def _serve(channel: socket.socket, memory: int) -> NoReturn:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flowengine.sdk import EnvironmentUnavailable, ValidationError
-from flowengine.sdk.environments import Request, Sandbox, awaitable, background, blocking
+from flowengine.sdk.environments import Request, Sandbox, background, both_forms
 from flowengine.sdk.environments.models import ResourceLimits
 from flowengine.sdk.texts.untrusted import marked
 from flowengine.sdk.tools.browser_tools import ToolPicture
@@ -252,22 +252,19 @@ class BrowserEnv(Unmanaged[Browser]):
         """
         await self._ready()
 
-    init = blocking(_init)
-    async_init = awaitable(_init)
+    init, async_init = both_forms(_init)
 
     async def _navigate(self, url: str) -> WebObservation:
         """Open an address, and return the observation."""
         return await self._step({"action": "navigate", "url": url})
 
-    navigate = blocking(_navigate)
-    async_navigate = awaitable(_navigate)
+    navigate, async_navigate = both_forms(_navigate)
 
     async def _click(self, selector: str) -> WebObservation:
         """Click an element, and return the observation."""
         return await self._step({"action": "click", "selector": selector})
 
-    click = blocking(_click)
-    async_click = awaitable(_click)
+    click, async_click = both_forms(_click)
 
     async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
         """Perform any action given as data, such as `{"action": "click", "ref": "e3"}`.
@@ -283,8 +280,7 @@ class BrowserEnv(Unmanaged[Browser]):
         step = read_action(action) if isinstance(action, str) else action
         return await resource.async_step(self._as_seen(step))
 
-    step = blocking(_step)
-    async_step = awaitable(_step)
+    step, async_step = both_forms(_step)
 
     @property
     def page(self) -> library.Page:

@@ -28,9 +28,8 @@ from flowengine.sdk.environments import (
     Resource,
     Sandbox,
     Spec,
-    awaitable,
     background,
-    blocking,
+    both_forms,
 )
 from flowengine.sdk.environments.models import Config, Duration, ResourceLimits
 from flowengine.sdk.environments.sandboxes import with_sandboxes
@@ -168,8 +167,7 @@ class Unmanaged(Generic[_Live]):
                 await asyncio.to_thread(remove_scratch, self._home)
                 self._home = None
 
-    close = blocking(_close)
-    async_close = awaitable(_close)
+    close, async_close = both_forms(_close)
 
     def _request(self) -> Request:
         """Return the request that a manager would send to its provider."""
@@ -305,8 +303,7 @@ class _Env(Unmanaged[PythonSandbox]):
         """
         await self._ready()
 
-    init_container = blocking(_init_container)
-    async_init_container = awaitable(_init_container)
+    init_container, async_init_container = both_forms(_init_container)
 
     async def _execute_code(self, code: str, timeout: float | None = None) -> Execution:
         """Run code. Names persist between calls, and errors in the code are part of the result.
@@ -329,8 +326,7 @@ class _Env(Unmanaged[PythonSandbox]):
         result = done.text if done.error is None else f"Error: {done.error}"
         return Execution(done.stdout, f"{before}{done.stderr}{after}", result)
 
-    execute_code = blocking(_execute_code)
-    async_execute_code = awaitable(_execute_code)
+    execute_code, async_execute_code = both_forms(_execute_code)
 
     async def _run_command(
         self,
@@ -367,8 +363,7 @@ class _Env(Unmanaged[PythonSandbox]):
         late = f"{resource.call_limits.too_long(timeout)}\n" if done.timed_out else ""
         return {"status": done.exit_code, "result": done.stdout + done.stderr + late}
 
-    run_command = blocking(_run_command)
-    async_run_command = awaitable(_run_command)
+    run_command, async_run_command = both_forms(_run_command)
 
 
 class DockerEnv(_Env):

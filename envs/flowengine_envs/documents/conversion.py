@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 import flowengine
 import flowengine_documents
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
-from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine.sdk.environments import Request, Sandbox, both_forms
 from flowengine.sdk.texts.sizes import size_text
 from flowengine_documents import document as documents
 from flowengine_documents.converters import modules
@@ -174,8 +174,7 @@ class Conversion(Supervised):
             raise ValidationError(f"{self.name}: a document is a path or bytes, not {source!r:.50}")
         return await self._converted(source, name, media_type, password, base, timeout)
 
-    read = blocking(_read)
-    async_read = awaitable(_read)
+    read, async_read = both_forms(_read)
 
     async def _converted(
         self,

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from flowengine.sdk import EnvironmentFailure, EnvironmentLost, LimitExceeded, NotAFile
-from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine.sdk.environments import Request, Sandbox, both_forms
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network, Rules
@@ -136,10 +136,26 @@ class Documents(Conversion):
             if not download.size:
                 empty = Document("text", size=0, sha256=download.sha256, notes=download.notes)
                 return Visit(empty, str(download.url), download.reason)
-            return await self._read_download(download, path, password, timeout, stretch)
+            base, failed = str(download.url), download.status >= HTTPStatus.BAD_REQUEST
+            kept, unreadable = "", None
+            try:
+                document = await self._converted(
+                    *(path, download.name, download.media_type, password, base, timeout),
+                    WHOLE if failed else stretch,  # it must be kept to continue reading
+                )
+            except (UnreadableDocument, LimitExceeded) as error:
+                document, unreadable = Document("unknown", notes=[error.message]), error
+            if not failed and document.format not in _NOT_KEPT:
+                kept = await self._keep(path, download.name)
+            if unreadable is not None and not failed:
+                message = f"{base}: {unreadable.message}. The file is kept as '{kept}'"
+                data = {**(unreadable.data or {}), "file": kept}
+                kind = type(unreadable)
+                raise kind(message, data=data, type=unreadable.name, retryable=False)
+            document.notes[:0] = download.notes
+            return Visit(document, base, download.reason, kept)
 
-    visit = blocking(_visit)
-    async_visit = awaitable(_visit)
+    visit, async_visit = both_forms(_visit)
 
     async def _page(
         self,
@@ -223,8 +239,7 @@ class Documents(Conversion):
         """Return whether an address without a scheme begins with the name of a host."""
         return looks_like_host(address)
 
-    page = blocking(_page)
-    async_page = awaitable(_page)
+    page, async_page = both_forms(_page)
 
     async def _visit_path(
         self, path: str, password: str, timeout: float | None, stretch: Stretch
@@ -253,34 +268,6 @@ class Documents(Conversion):
             return await downloads.Downloader(self._client, limits).get(url, to, headers)
         except TooLarge as error:
             raise exceeded(str(url), str(error), "bytes", error.limit) from None
-
-    async def _read_download(
-        self,
-        downloaded: downloads.DownloadedFile,
-        path: Path,
-        password: str,
-        timeout: float | None,
-        stretch: Stretch,
-    ) -> Visit:
-        """Convert a download, and keep it unless it is a page or text."""
-        base, failed = str(downloaded.url), downloaded.status >= HTTPStatus.BAD_REQUEST
-        kept, unreadable = "", None
-        try:
-            document = await self._converted(
-                *(path, downloaded.name, downloaded.media_type, password, base, timeout),
-                WHOLE if failed else stretch,  # it must be kept to continue reading
-            )
-        except (UnreadableDocument, LimitExceeded) as error:
-            document, unreadable = Document("unknown", notes=[error.message]), error
-        if not failed and document.format not in _NOT_KEPT:
-            kept = await self._keep(path, downloaded.name)
-        if unreadable is not None and not failed:
-            message = f"{base}: {unreadable.message}. The file is kept as '{kept}'"
-            data = {**(unreadable.data or {}), "file": kept}
-            kind = type(unreadable)
-            raise kind(message, data=data, type=unreadable.name, retryable=False)
-        document.notes[:0] = downloaded.notes
-        return Visit(document, base, downloaded.reason, kept)
 
     async def _keep(self, path: Path, name: str) -> str:
         """Keep a download in the workspace under an unused name."""

@@ -14,7 +14,7 @@ from flowengine.sdk import (
     Refused,
     StepContext,
 )
-from flowengine.sdk.environments import Capabilities, Request, Sandbox, Spec, awaitable, blocking
+from flowengine.sdk.environments import Capabilities, Request, Sandbox, Spec, both_forms
 from flowengine.sdk.tools.command_rules import check
 from flowengine_envs.kinds.configurations import BashPolicy
 from flowengine_envs.kinds.results import CommandResult, OnOutput
@@ -81,8 +81,7 @@ class Bash(Supervised):
             on_output=on_output,
         )
 
-    run = blocking(_run)
-    async_run = awaitable(_run)
+    run, async_run = both_forms(_run)
 
     def _words(self, command: str | Sequence[str], env: Mapping[str, str] | None) -> list[str]:
         """Return the words to start, or raise `Refused` if the policy does not allow them."""
@@ -122,7 +121,7 @@ class BashProvider(SupervisedProvider[Bash]):
         """
         assert request.sandbox is not None
         _check_root(request, request.sandbox.capabilities())
-        return await self.open(request, Bash)
+        return await super().ensure(request)
 
     async def run(self, resource: Bash, context: StepContext, command: Command) -> dict[str, Plain]:
         """Run the command of a step. Its value is the JSON that it writes to `$FLOW_OUTPUT`."""

@@ -27,8 +27,7 @@ from flowengine.sdk.environments import (
     Request,
     Resource,
     Spec,
-    awaitable,
-    blocking,
+    both_forms,
 )
 from flowengine.sdk.environments.models import Config, has_reference
 from flowengine.sdk.files.confined_files import Below
@@ -99,8 +98,7 @@ class Folder(Resource):
         """
         return await asyncio.to_thread(self._below.read, path, min(limit, _LARGEST))
 
-    read = blocking(_read)
-    async_read = awaitable(_read)
+    read, async_read = both_forms(_read)
 
     async def _write(self, path: str, data: bytes | str) -> None:
         """Write a file atomically, and create its parent directories.
@@ -118,8 +116,7 @@ class Folder(Resource):
         content = data.encode() if isinstance(data, str) else data
         await asyncio.to_thread(self._below.write, path, content)
 
-    write = blocking(_write)
-    async_write = awaitable(_write)
+    write, async_write = both_forms(_write)
 
     async def _list(self, pattern: str = "**", path: str = ".") -> list[str]:
         """Return the files that match a pattern.
@@ -136,8 +133,7 @@ class Folder(Resource):
         """
         return await asyncio.to_thread(self._below.glob, path, pattern)
 
-    list = blocking(_list)
-    async_list = awaitable(_list)
+    list, async_list = both_forms(_list)
 
     async def _changes(self) -> FolderChanges:
         """Return how the copy differs from its original. Without an original, nothing differs.
@@ -150,8 +146,7 @@ class Folder(Resource):
             return FolderChanges([], [], [])
         return await asyncio.to_thread(_compare, self.original, self.path)
 
-    changes = blocking(_changes)
-    async_changes = awaitable(_changes)
+    changes, async_changes = both_forms(_changes)
 
     async def _write_back(self) -> FolderChanges:
         """Write the copy's changes back to the original, file by file.
@@ -187,8 +182,7 @@ class Folder(Resource):
         await asyncio.to_thread(_bring, self._below, self.original, changes)
         return changes
 
-    write_back = blocking(_write_back)
-    async_write_back = awaitable(_write_back)
+    write_back, async_write_back = both_forms(_write_back)
 
     def _check_writable(self) -> None:
         if not self.writable:

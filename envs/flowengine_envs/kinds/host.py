@@ -49,41 +49,36 @@ class HostCommands(CommandEnvironment):
     async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
         """Run one command in a fresh temporary directory."""
         with scratch_folder() as folder:
-            return await self._run_in(folder, context, command)
-
-    async def _run_in(
-        self, folder: Path, context: StepContext, command: Command
-    ) -> dict[str, Plain]:
-        for name in ("work", "own"):
-            (folder / name).mkdir()
-        cwd = folder / "work" if command.cwd is None else _directory(command.cwd, context)
-        with _Folder(cwd, folder / "own", context.execution.workdir) as there:
-            files = _Files(there, context)
-            argv = await _argv(command, folder, files)
-            output, variables = await place_for_value(files, command)
-            inherited = {name: os.environ[name] for name in os.environ.keys() - context.hidden}
-            stdin = await files.data(command.stdin)
-            start = _start(context, argv, inherited | variables, cwd, stdin)
-            done = await _in_time(start, command.timeout)
-            is_late = done is None
-            if done is None:
-                late = f"it took longer than {command.timeout:g} s and was stopped\n"
-                done = Completed(124, "", late)
-            failed = done.exit_code != 0
-            result: dict[str, Plain] = {
-                "exit_code": done.exit_code,
-                "stdout": done.stdout,
-                "stderr": done.stderr,
-            }
-            result["value"] = await step_value(there, output, result)
-            result["files"] = await files.keep(command, ".", failed=failed)
-        if is_late:
-            result["limit"] = "time"
-        if done.stdout_file is not None:
-            result["stdout_file"] = done.stdout_file
-        if done.stderr_file is not None:
-            result["stderr_file"] = done.stderr_file
-        return result
+            for name in ("work", "own"):
+                (folder / name).mkdir()
+            cwd = folder / "work" if command.cwd is None else _directory(command.cwd, context)
+            with _Folder(cwd, folder / "own", context.execution.workdir) as there:
+                files = _Files(there, context)
+                argv = await _argv(command, folder, files)
+                output, variables = await place_for_value(files, command)
+                inherited = {name: os.environ[name] for name in os.environ.keys() - context.hidden}
+                stdin = await files.data(command.stdin)
+                start = _start(context, argv, inherited | variables, cwd, stdin)
+                done = await _in_time(start, command.timeout)
+                is_late = done is None
+                if done is None:
+                    late = f"it took longer than {command.timeout:g} s and was stopped\n"
+                    done = Completed(124, "", late)
+                failed = done.exit_code != 0
+                result: dict[str, Plain] = {
+                    "exit_code": done.exit_code,
+                    "stdout": done.stdout,
+                    "stderr": done.stderr,
+                }
+                result["value"] = await step_value(there, output, result)
+                result["files"] = await files.keep(command, ".", failed=failed)
+            if is_late:
+                result["limit"] = "time"
+            if done.stdout_file is not None:
+                result["stdout_file"] = done.stdout_file
+            if done.stderr_file is not None:
+                result["stderr_file"] = done.stderr_file
+            return result
 
 
 class _Folder:

@@ -21,8 +21,7 @@ from flowengine.sdk.environments import (
     Request,
     Resource,
     Spec,
-    awaitable,
-    blocking,
+    both_forms,
 )
 from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.web import responses
@@ -122,8 +121,7 @@ class WebClient(Resource):
         except (OSError, BadAnswer) as error:
             raise responses.failed(chain, error) from None
 
-    send = blocking(_send)
-    async_send = awaitable(_send)
+    send, async_send = both_forms(_send)
 
     async def _response(self, chain: list[Url], request: WebRequest) -> HttpResponse:
         async with responses.followed(self._client, chain, request) as (head, pieces):

@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
-from flowengine.sdk.environments import Request, Spec, awaitable, blocking
+from flowengine.sdk import EnvironmentUnavailable, Plain
+from flowengine.sdk.environments import Spec, both_forms
+from flowengine_envs.kinds.code import CodeProvider, stopped_error
 from flowengine_envs.kinds.configurations import NodeConfig
 from flowengine_envs.kinds.results import (
     CodeError,
@@ -22,10 +23,8 @@ from flowengine_envs.kinds.results import (
     last_line,
     limit_met,
 )
-from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
-from flowengine_envs.kinds.workspace import StepFiles, code_of, step_result
+from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link import code_answers, plain
-from flowengine_envs.link.call_limits import asked
 from flowengine_envs.sandboxes.processes import has
 
 LARGEST_VALUE = 1024 * 1024
@@ -95,8 +94,33 @@ class NodeSandbox(Supervised):
             answer = {"error": CodeError("ProtocolError", message)._asdict()}
         return self._result(result, answer, timeout, killed=killed)
 
-    run = blocking(_run)
-    async_run = awaitable(_run)
+    run, async_run = both_forms(_run)
+
+    async def start(self, deadline: float) -> None:
+        """Determine the version of Node.js.
+
+        Raises:
+            EnvironmentUnavailable: Node.js is missing or too old.
+        """
+        spec, wanted = self.request.spec, self.request.config.min_version
+        program = self.interpreter or self.request.config.node
+        done = await self.program([program, "--version"], timeout=20)
+        match = re.search(r"v(\d+(?:\.\d+)*)", done.stdout) if done.exit_code == 0 else None
+        if match is None and self.interpreter is not None:
+            raise EnvironmentUnavailable(
+                f"{spec}: {program} is not a Node.js that runs in the sandbox: {last_line(done)}"
+            )
+        if match is None:
+            raise EnvironmentUnavailable(
+                f"{spec}: there is no {program} in the sandbox, required is {wanted} "
+                "or newer: apt-get install nodejs"
+            )
+        if _numbers(match[1]) < _numbers(wanted):
+            raise EnvironmentUnavailable(
+                f"{spec}: {program} in the sandbox is version {match[1]}, required is {wanted} "
+                "or newer"
+            )
+        self.flags = ["--experimental-vm-modules"] if _numbers(match[1]) < (20, 10) else []
 
     def _options(self) -> list[str]:
         memory = self.limits.memory
@@ -112,15 +136,11 @@ class NodeSandbox(Supervised):
         *,
         killed: bool,
     ) -> CodeResult:
-        error = None
+        error = stopped_error(self.call_limits, done.stopped, timeout)
         raised = dict((answer or {}).get("error") or {})
         file_is_full = raised.pop("file_is_full", False)
-        if done.stopped == "timeout":
-            error = CodeError("Timeout", self.call_limits.too_long(timeout))
-        elif done.stopped == "disk":
-            error = CodeError("LimitExceeded", self.call_limits.disk_full())
-        elif done.stopped is not None:
-            error = CodeError("Cancelled", "it was cancelled")
+        if error is not None:
+            pass  # it was stopped
         elif raised:
             error = CodeError(**raised)
             if file_is_full:
@@ -153,11 +173,10 @@ class NodeSandbox(Supervised):
         )
 
 
-class NodeProvider(SupervisedProvider[NodeSandbox]):
+class NodeProvider(CodeProvider[NodeSandbox]):
     """Opens Node runners."""
 
     kind = "node"
-    live = True
 
     def config_model(self) -> type[BaseModel]:
         return NodeConfig
@@ -177,58 +196,6 @@ class NodeProvider(SupervisedProvider[NodeSandbox]):
                 f"{spec}: this machine has no {program}, required is {spec.config.min_version} or "
                 "newer: apt-get install nodejs"
             )
-
-    async def ensure(self, request: Request) -> NodeSandbox:
-        """Open a runner and determine the version of Node.js.
-
-        Returns:
-            The runner.
-
-        Raises:
-            EnvironmentUnavailable: Node.js is missing or too old.
-        """
-        node = await self.open(request, NodeSandbox)
-        try:
-            await _check_version(node, request)
-        except BaseException:
-            await node.close()
-            raise
-        return node
-
-    async def run(
-        self, resource: NodeSandbox, context: StepContext, command: Command
-    ) -> dict[str, Plain]:
-        """Run the code of a step, with `env` as its `inputs`."""
-        files = StepFiles(resource, context)
-        code = code_of(command, "node")
-        inputs = {name: await files.place(value) for name, value in command.env.items()}
-        result = await resource.async_run(
-            code, inputs, asked(command.timeout), on_output=context.printed
-        )
-        return await step_result(files, command, result)
-
-
-async def _check_version(node: NodeSandbox, request: Request) -> None:
-    wanted, own = request.config.min_version, node.interpreter
-    program = own or request.config.node
-    done = await node.program([program, "--version"], timeout=20)
-    match = re.search(r"v(\d+(?:\.\d+)*)", done.stdout)
-    if own is not None and (done.exit_code != 0 or match is None):
-        raise EnvironmentUnavailable(
-            f"{request.spec}: {program} is not a Node.js that runs in the sandbox: "
-            f"{last_line(done)}"
-        )
-    if done.exit_code != 0 or match is None:
-        raise EnvironmentUnavailable(
-            f"{request.spec}: there is no {program} in the sandbox, required is {wanted} "
-            "or newer: apt-get install nodejs"
-        )
-    if _numbers(match[1]) < _numbers(wanted):
-        raise EnvironmentUnavailable(
-            f"{request.spec}: {program} in the sandbox is version {match[1]}, required is {wanted} "
-            "or newer"
-        )
-    node.flags = ["--experimental-vm-modules"] if _numbers(match[1]) < (20, 10) else []
 
 
 def _numbers(version: str) -> tuple[int, ...]:

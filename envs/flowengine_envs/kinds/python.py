@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
-from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine.sdk import EnvironmentUnavailable, Plain
+from flowengine.sdk.environments import Request, Sandbox, both_forms
+from flowengine_envs.kinds.code import CodeProvider, stopped_error
 from flowengine_envs.kinds.configurations import PythonConfig
 from flowengine_envs.kinds.results import (
     CodeError,
@@ -21,10 +22,9 @@ from flowengine_envs.kinds.results import (
     last_line,
     limit_met,
 )
-from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
-from flowengine_envs.kinds.workspace import StepFiles, code_of, step_result
+from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link import plain
-from flowengine_envs.link.call_limits import GRACE, Counted, asked
+from flowengine_envs.link.call_limits import GRACE, Counted
 from flowengine_envs.link.channel import Channel
 
 LARGEST_VALUE = 1024 * 1024
@@ -52,6 +52,7 @@ class PythonSandbox(Supervised):
         super().__init__(request, sandbox, channel)
         self._late: OrderedDict[int, Late] = OrderedDict()
         self._planned = False
+        channel.on_late = self._keep_late
 
     async def _run(
         self,
@@ -120,24 +121,21 @@ class PythonSandbox(Supervised):
             notes.insert(0, f"since the last call {_crash(answer['gone'])}: earlier names are gone")
         return result._replace(stderr=result.stderr + "".join(f"{each}\n" for each in notes))
 
-    run = blocking(_run)
-    async_run = awaitable(_run)
+    run, async_run = both_forms(_run)
 
     async def _restart(self) -> None:
         """Drop all names. The next call starts with a new namespace."""
         if self._planned:
             await self._channel.request("restart")
 
-    restart = blocking(_restart)
-    async_restart = awaitable(_restart)
+    restart, async_restart = both_forms(_restart)
 
     @property
     def late(self) -> Mapping[int, Late]:
         """Output printed after the end of its call, by call number, for the last 64 such calls."""
         return dict(self._late)
 
-    def heard_late(self, header: Mapping[str, Any], payload: bytes) -> None:
-        """Keep output that arrives after the end of its call."""
+    def _keep_late(self, header: Mapping[str, Any], payload: bytes) -> None:
         call = int(header["late"])
         text = payload.decode(errors="replace")
         old = self._late.pop(call, Late())
@@ -145,6 +143,24 @@ class PythonSandbox(Supervised):
         self._late[call] = old._replace(**{stream: getattr(old, stream) + text})
         while len(self._late) > _LATE_CALLS:
             self._late.popitem(last=False)
+
+    async def start(self, deadline: float) -> None:
+        """Check that the user's own interpreter, if one is named, runs in the sandbox."""
+        program = self.interpreter
+        if program is None:
+            return
+        done = await self.program([program, "-I", "-c", _VERSION], timeout=20)
+        numbers = [int(part) for part in done.stdout.split()[:2] if part.isdigit()]
+        if done.exit_code != 0 or len(numbers) != 2:
+            raise EnvironmentUnavailable(
+                f"{self.request.spec}: {program} is not a Python that runs in the sandbox: "
+                f"{last_line(done)}"
+            )
+        if tuple(numbers) < _OLDEST:
+            raise EnvironmentUnavailable(
+                f"{self.request.spec}: {program} is Python {numbers[0]}.{numbers[1]}; "
+                f"{_OLDEST[0]}.{_OLDEST[1]} or newer is needed"
+            )
 
     @property
     def _on_busy(self) -> str:
@@ -167,13 +183,8 @@ class PythonSandbox(Supervised):
         self, answer: Mapping[str, Any], timeout: float | None, *, killed: bool
     ) -> CodeError | None:
         """Return why the code failed, the outermost reason first."""
-        stopped = answer["stopped"]
-        if stopped == "timeout":
-            return CodeError("Timeout", self.call_limits.too_long(timeout))
-        if stopped == "disk":
-            return CodeError("LimitExceeded", self.call_limits.disk_full())
-        if stopped is not None:
-            return CodeError("Cancelled", "it was cancelled")
+        if answer["stopped"] is not None:
+            return stopped_error(self.call_limits, answer["stopped"], timeout)
         lost = answer.get("lost")
         if lost is not None and lost["broken"] is not None:
             return CodeError(
@@ -197,60 +208,13 @@ class PythonSandbox(Supervised):
         return CodeError(kind, message, error["line"], error["traceback"])
 
 
-class Python(SupervisedProvider[PythonSandbox]):
+class Python(CodeProvider[PythonSandbox]):
     """Opens Python sandboxes."""
 
     kind = "python"
-    live = True
 
     def config_model(self) -> type[BaseModel]:
         return PythonConfig
-
-    async def ensure(self, request: Request) -> PythonSandbox:
-        """Open a sandbox. The process for code starts with the first call."""
-        made: list[PythonSandbox] = []
-
-        def late(header: dict[str, Any], payload: bytes) -> None:
-            for resource in made:
-                resource.heard_late(header, payload)
-
-        made.append(await self.open(request, PythonSandbox, late))
-        try:
-            await _check_version(made[0], request)
-        except BaseException:
-            await made[0].close()
-            raise
-        return made[0]
-
-    async def run(
-        self, resource: PythonSandbox, context: StepContext, command: Command
-    ) -> dict[str, Plain]:
-        """Run the code of a step, with `env` as its `inputs`."""
-        files = StepFiles(resource, context)
-        code = code_of(command, "python")
-        inputs = {name: await files.place(value) for name, value in command.env.items()}
-        result = await resource.async_run(
-            code, inputs, asked(command.timeout), on_output=context.printed
-        )
-        return await step_result(files, command, result)
-
-
-async def _check_version(python: PythonSandbox, request: Request) -> None:
-    """Check that the user's own interpreter, if one is named, runs in the sandbox."""
-    program = python.interpreter
-    if program is None:
-        return
-    done = await python.program([program, "-I", "-c", _VERSION], timeout=20)
-    numbers = [int(part) for part in done.stdout.split()[:2] if part.isdigit()]
-    if done.exit_code != 0 or len(numbers) != 2:
-        raise EnvironmentUnavailable(
-            f"{request.spec}: {program} is not a Python that runs in the sandbox: {last_line(done)}"
-        )
-    if tuple(numbers) < _OLDEST:
-        raise EnvironmentUnavailable(
-            f"{request.spec}: {program} is Python {numbers[0]}.{numbers[1]}; "
-            f"{_OLDEST[0]}.{_OLDEST[1]} or newer is needed"
-        )
 
 
 def _result(

@@ -39,9 +39,8 @@ from flowengine.sdk.environments import (
     Request,
     Resource,
     Spec,
-    awaitable,
     background,
-    blocking,
+    both_forms,
 )
 from flowengine.sdk.environments.models import Config, has_reference
 from flowengine.sdk.files.confined_files import is_own_file
@@ -152,8 +151,7 @@ class Database(Resource):
         """
         return await self._work(lambda: self._fetch(sql, params))
 
-    query = blocking(_query)
-    async_query = awaitable(_query)
+    query, async_query = both_forms(_query)
 
     async def _execute(self, sql: str, params: Parameters = ()) -> StatementEffect:
         """Run one statement and return its effect.
@@ -180,8 +178,7 @@ class Database(Resource):
 
         return await self._work(execute)
 
-    execute = blocking(_execute)
-    async_execute = awaitable(_execute)
+    execute, async_execute = both_forms(_execute)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -228,8 +225,7 @@ class Database(Resource):
             self._turn.release()
             raise
 
-    _begin = blocking(_begin_)
-    _async_begin = awaitable(_begin_)
+    _begin, _async_begin = both_forms(_begin_)
 
     async def _end_(self, how: str) -> None:
         try:
@@ -241,8 +237,7 @@ class Database(Resource):
         finally:
             self._turn.release()
 
-    _end = blocking(_end_)
-    _async_end = awaitable(_end_)
+    _end, _async_end = both_forms(_end_)
 
     def _transact(self, statement: str) -> None:
         """Begin or end a transaction, which is refused for a read-only database."""

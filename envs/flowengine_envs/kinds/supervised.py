@@ -149,6 +149,9 @@ class Supervised(InWorkspace):
         """Request the removal from the supervisor."""
         await self._channel.request("remove", about=repr(path), path=path)
 
+    async def start(self, deadline: float) -> None:
+        """Prepare the first call, once the supervisor runs. By default there is nothing to do."""
+
     async def ping(self) -> bool:
         """Return whether the supervisor responds. Call on the background loop."""
         return await self._channel.ping()
@@ -300,13 +303,23 @@ class SupervisedProvider(Provider[_Kind]):
         """Look for the user's own interpreter, if the spec names one."""
         installation(spec)
 
-    async def open(self, request: Request, make: Callable[..., _Kind], late: Any = None) -> _Kind:
+    async def ensure(self, request: Request) -> _Kind:
+        """Open the resource, and start it."""
+        [made] = self.resource_types()
+        resource = await self.open(request, made)
+        try:
+            await resource.start(request.deadline)
+        except BaseException:
+            await resource.close()
+            raise
+        return resource
+
+    async def open(self, request: Request, make: Callable[..., _Kind]) -> _Kind:
         """Open the sandbox and start a supervisor in it.
 
         Args:
             request: The request for the environment.
             make: Makes the resource from request, sandbox and channel.
-            late: Called with output that arrives after the end of its call.
 
         Returns:
             The resource.
@@ -324,7 +337,7 @@ class SupervisedProvider(Provider[_Kind]):
         try:
             environment = {"LANG": "C.UTF-8"}
             program = await sandbox.start_supervisor(COMMAND, env=environment)
-            channel = Channel(program, f"{request.spec}", late)
+            channel = Channel(program, f"{request.spec}")
             try:
                 hello = await channel.hello(request.deadline, **_facts(request, sandbox, folders))
                 check_mounted(request, folders, hello["mounts"])

@@ -23,7 +23,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine.sdk.environments import Request, Resource, both_forms
 from flowengine.sdk.environments.models import ResourceLimits
 from flowengine.sdk.environments.network_hints import network_hint, reachable
 from flowengine.sdk.processes import scratch_folder
@@ -230,16 +230,11 @@ class InWorkspace(Resource):
         """
         await self.remove_entry(path)
 
-    put = blocking(_put)
-    async_put = awaitable(_put)
-    get = blocking(_get)
-    async_get = awaitable(_get)
-    fetch = blocking(_fetch)
-    async_fetch = awaitable(_fetch)
-    list = blocking(_list)
-    async_list = awaitable(_list)
-    remove = blocking(_remove)
-    async_remove = awaitable(_remove)
+    put, async_put = both_forms(_put)
+    get, async_get = both_forms(_get)
+    fetch, async_fetch = both_forms(_fetch)
+    list, async_list = both_forms(_list)
+    remove, async_remove = both_forms(_remove)
 
 
 def as_entries(entries: list[dict[str, Any]], place: str) -> list[WorkspaceEntry]:
@@ -441,54 +436,6 @@ class StepFiles:
         path = f"{self.resource.own}/inputs/{place_of(file)}"
         await self.resource.async_put(path, Path(source_of(file, self.context)))
         return path
-
-
-def code_of(command: Command, kind: str) -> str:
-    """Return the code of a step.
-
-    Args:
-        command: The step's command.
-        kind: The kind it runs in.
-
-    Returns:
-        The text.
-
-    Raises:
-        ValidationError: It has `argv`, `stdin` or `cwd`, which have no meaning here.
-    """
-    if command.script is None:
-        raise ValidationError(f"'{kind}' runs a script: 'argv' belongs to bash and docker")
-    for name, value in (("stdin", command.stdin), ("cwd", command.cwd)):
-        if value is not None:
-            raise ValidationError(f"'{kind}' has no '{name}': pass values with 'env'")
-    return command.script
-
-
-async def step_result(files: StepFiles, command: Command, result: CodeResult) -> dict[str, Plain]:
-    """Return the output of a step that ran code. An error is exit code 1 and text in `stderr`.
-
-    The last line names the limit that ended the code.
-
-    Args:
-        files: Files of the step.
-        command: The step's command.
-        result: The result of the code.
-
-    Returns:
-        `{exit_code, stdout, stderr, value, files}`.
-    """
-    stderr = result.stderr
-    if result.error is not None and (result.limit or not result.error.traceback):
-        stderr += f"{result.error}\n"
-    outcome: dict[str, Plain] = {
-        "exit_code": result.exit_code,
-        "stdout": result.stdout,
-        "stderr": stderr,
-        "value": result.text if result.value is None and result.text else result.value,
-    }
-    await add_outputs(files, result, outcome)
-    outcome["files"] = await files.keep(command, ".", failed=result.error is not None)
-    return outcome
 
 
 async def add_outputs(

@@ -77,17 +77,17 @@ class Channel:
     Args:
         program: The newly started supervisor.
         name: Names the environment in messages.
-        late: Called with output that arrives after the end of its call.
     """
 
-    def __init__(self, program: Program, name: str, late: OnAnswer | None = None) -> None:
+    def __init__(self, program: Program, name: str) -> None:
         assert program.stdin is not None
         assert program.stdout is not None
         self.name = name
         self._program = program
         self._input = program.stdin
         self._output = program.stdout
-        self._late = late
+        self.on_late: OnAnswer | None = None
+        """Called with output that arrives after the end of its call."""
         self._log = bytearray()
         self._exchanges: dict[int, Exchange] = {}
         self._last = 0
@@ -306,8 +306,8 @@ class Channel:
     def _dispatch(self, message: frames.LinkMessage) -> None:
         header = message.header
         if "late" in header:
-            if self._late is not None:
-                self._late(header, message.payload)
+            if self.on_late is not None:
+                self.on_late(header, message.payload)
             return
         exchange = self._exchanges.get(header.get("id") or 0)
         if exchange is None:

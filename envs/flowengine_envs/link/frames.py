@@ -135,7 +135,9 @@ class Opener:
             if length > _ABSURD:
                 raise Unauthentic("a frame of absurd length")
             if length > LARGEST:
-                self._begin_long(length)
+                signed = hmac.new(self._key, self._prefix(), hashlib.sha256)
+                self._long = _LongFrame(length, bytes(self._buffer[4:_HEAD]), signed)
+                del self._buffer[:_HEAD]
                 continue
             if len(self._buffer) < _HEAD + length:
                 return
@@ -152,11 +154,6 @@ class Opener:
         if not hmac.compare_digest(code, digest[:_CODE]):
             raise Unauthentic("a frame that is not authentic")
         self._number += 1
-
-    def _begin_long(self, length: int) -> None:
-        signed = hmac.new(self._key, self._prefix(), hashlib.sha256)
-        self._long = _LongFrame(length, bytes(self._buffer[4:_HEAD]), signed)
-        del self._buffer[:_HEAD]
 
     def _read_long(self) -> bool:
         """Skip an overlong body. Return whether its end was reached."""

@@ -71,19 +71,15 @@ def decode(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(value, list):
         return [decode(item, depth - 1) for item in value]
     if "$bytes" in value:
-        return _decode_bytes(value)
+        text = value["$bytes"]
+        if len(value) > 1 or not isinstance(text, str):
+            raise ValueError("bytes that are none")
+        return base64.b64decode(text, validate=True)
     if "$map" in value:
         return _decode_map(value, depth - 1)
     if any(key.startswith("$") for key in value):
         raise ValueError("a map with a key that is not written out")
     return {key: decode(item, depth - 1) for key, item in value.items()}
-
-
-def _decode_bytes(value: dict[str, Any]) -> bytes:
-    text = value["$bytes"]
-    if len(value) > 1 or not isinstance(text, str):
-        raise ValueError("bytes that are none")
-    return base64.b64decode(text, validate=True)
 
 
 def _decode_map(value: dict[str, Any], depth: int) -> dict[str, Any]:

@@ -125,7 +125,9 @@ class PendingRequests:
             why = f"it answers a request that was never made: {printable(str(message.id)[:50])}"
             if isinstance(message, library.JSONRPCError):
                 why += f" ({brief(message.error.message)})"
-            return self._fail_all(why)
+            failed = [broken_answer(number, why) for number in self._ours]
+            self._ours.clear()
+            return failed
         else:
             self._ours.discard(_key(message.id))
             if why := too_many(message, line):
@@ -165,11 +167,6 @@ class PendingRequests:
     def _was_ours(self, number: library.RequestId) -> bool:
         key = _key(number)
         return 0 < key <= self._highest if isinstance(key, int) else key in self._named
-
-    def _fail_all(self, why: str) -> list[library.JSONRPCMessage]:
-        failed = [broken_answer(number, why) for number in self._ours]
-        self._ours.clear()
-        return failed
 
 
 class CheckedStream:

@@ -27,8 +27,7 @@ from flowengine.sdk.environments import (
     Request,
     Resource,
     Spec,
-    awaitable,
-    blocking,
+    both_forms,
 )
 from flowengine.sdk.environments.models import has_reference
 from flowengine.sdk.files.logins import Login
@@ -72,8 +71,7 @@ class Sessions(Resource):
             for tool in tools
         ]
 
-    list_tools = blocking(_list_tools)
-    async_list_tools = awaitable(_list_tools)
+    list_tools, async_list_tools = both_forms(_list_tools)
 
     async def _offers(self) -> list[OfferedTool]:
         """Return the tools of all servers as offered to models."""
@@ -84,8 +82,7 @@ class Sessions(Resource):
             for offer in offers
         ]
 
-    offers = blocking(_offers)
-    async_offers = awaitable(_offers)
+    offers, async_offers = both_forms(_offers)
 
     async def _call_tool(
         self,
@@ -144,8 +141,7 @@ class Sessions(Resource):
         server, _, tool = name.partition(".")
         return self.servers[server].tool_text(tool) if server in self.servers else None
 
-    call_tool = blocking(_call_tool)
-    async_call_tool = awaitable(_call_tool)
+    call_tool, async_call_tool = both_forms(_call_tool)
 
     async def ping(self) -> bool:
         """Return whether all servers respond."""
@@ -219,7 +215,13 @@ class Mcp(Provider[McpSession | Sessions]):
                 f"{spec}: needs the package mcp: {install_command('mcp')}"
             ) from error
         for config in [spec.config, *spec.config.servers.values()]:
-            _check_words(spec, config)
+            command = config.command or ()
+            for word in (*([command] if isinstance(command, str) else command), *config.args):
+                if has_reference(word):
+                    raise EnvironmentUnavailable(
+                        f"{spec}: all users of this machine can read a command line, and it has "
+                        f"{word}; pass secrets in 'env'"
+                    )
 
     async def ensure(self, request: Request) -> McpSession | Sessions:
         """Connect to the server, or to all of them, before the deadline."""
@@ -302,17 +304,6 @@ async def _session(request: Request, config: Any, server: str = "") -> McpSessio
         await asyncio.shield(session.close())
         raise
     return session
-
-
-def _check_words(spec: Spec, config: Any) -> None:
-    """Refuse secrets in places that other users can read."""
-    command = config.command or ()
-    for word in (*([command] if isinstance(command, str) else command), *config.args):
-        if has_reference(word):
-            raise EnvironmentUnavailable(
-                f"{spec}: all users of this machine can read a command line, and it has {word}; "
-                "pass secrets in 'env'"
-            )
 
 
 def _connection(request: Request, config: Any, place: str) -> ConnectionSettings:

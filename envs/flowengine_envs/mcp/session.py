@@ -10,7 +10,7 @@ from flowengine.sdk import (
     Plain,
     ToolError,
 )
-from flowengine.sdk.environments import Request, awaitable, blocking
+from flowengine.sdk.environments import Request, both_forms
 from flowengine.sdk.environments.network_hints import network_hint, reachable
 from flowengine.sdk.tools.browser_tools import OfferedTool
 from flowengine_envs.mcp import library
@@ -102,8 +102,7 @@ class McpSession(ClientRequests):
         """Return the server's last description of a tool. None: it has not been read yet."""
         return self._tools.text(name)
 
-    offers = blocking(_offers)
-    async_offers = awaitable(_offers)
+    offers, async_offers = both_forms(_offers)
 
     async def _list_tools(self) -> list[dict[str, Plain]]:
         """Return the usable tools of the server: name, description, `inputSchema` and so on.
@@ -114,8 +113,7 @@ class McpSession(ClientRequests):
         """
         return await self._tools.all()
 
-    list_tools = blocking(_list_tools)
-    async_list_tools = awaitable(_list_tools)
+    list_tools, async_list_tools = both_forms(_list_tools)
 
     async def _call_tool(
         self,
@@ -250,15 +248,13 @@ class McpSession(ClientRequests):
         message = f"{self.name}: tool {name}: it was not finished after {ROUNDS} requests"
         raise ToolError(message, retryable=False)
 
-    call_tool = blocking(_call_tool)
-    async_call_tool = awaitable(_call_tool)
+    call_tool, async_call_tool = both_forms(_call_tool)
 
     async def _list_resources(self) -> list[dict[str, Plain]]:
         """Return all resources of the server."""
         return await self._all("resources", lambda at, client: client.list_resources(cursor=at))
 
-    list_resources = blocking(_list_resources)
-    async_list_resources = awaitable(_list_resources)
+    list_resources, async_list_resources = both_forms(_list_resources)
 
     async def _list_resource_templates(self) -> list[dict[str, Plain]]:
         """Return all templates of addresses of resources: `name`, `uriTemplate` and so on."""
@@ -266,8 +262,7 @@ class McpSession(ClientRequests):
             "resource_templates", lambda at, client: client.list_resource_templates(cursor=at)
         )
 
-    list_resource_templates = blocking(_list_resource_templates)
-    async_list_resource_templates = awaitable(_list_resource_templates)
+    list_resource_templates, async_list_resource_templates = both_forms(_list_resource_templates)
 
     async def _read_resource(self, uri: str) -> list[dict[str, Plain]]:
         """Return the parts of a resource.
@@ -281,15 +276,13 @@ class McpSession(ClientRequests):
         answer = await self._ask(lambda client: client.read_resource(uri), f"resource {uri}")
         return as_data(answer.contents)
 
-    read_resource = blocking(_read_resource)
-    async_read_resource = awaitable(_read_resource)
+    read_resource, async_read_resource = both_forms(_read_resource)
 
     async def _list_prompts(self) -> list[dict[str, Plain]]:
         """Return all prompts of the server."""
         return await self._all("prompts", lambda at, client: client.list_prompts(cursor=at))
 
-    list_prompts = blocking(_list_prompts)
-    async_list_prompts = awaitable(_list_prompts)
+    list_prompts, async_list_prompts = both_forms(_list_prompts)
 
     async def _get_prompt(
         self, name: str, args: Mapping[str, str] | None = None
@@ -308,8 +301,7 @@ class McpSession(ClientRequests):
         )
         return as_data(answer.messages)
 
-    get_prompt = blocking(_get_prompt)
-    async_get_prompt = awaitable(_get_prompt)
+    get_prompt, async_get_prompt = both_forms(_get_prompt)
 
     async def _complete(
         self,
@@ -349,8 +341,7 @@ class McpSession(ClientRequests):
         )
         return [str(each) for each in answer.completion.values[:_COMPLETED]]
 
-    complete = blocking(_complete)
-    async_complete = awaitable(_complete)
+    complete, async_complete = both_forms(_complete)
 
     async def _read_tools(self) -> list[dict[str, Plain]]:
         client = self._client

@@ -131,7 +131,9 @@ class Egress:
         self.folder: Path | None = None
         """Directory of the sockets, mounted at `INSIDE`, while it is open and there are any."""
         wanted = getattr(request.config, "proxies", 1) if has_proxy(request.spec) else 0
-        self._ports = self._free_ports(wanted)
+        used = {place.port for place in self.places}
+        free = (port for port in range(_PROXY_PORT, 1 << 16) if port not in used)
+        self._ports = [*islice(free, wanted)]
         """Ports of the proxies at 127.0.0.1."""
         self._refusals: list[deque[tuple[int, str]]] = [deque(maxlen=_KEPT) for _ in range(wanted)]
         self._proxies = [
@@ -142,11 +144,6 @@ class Egress:
         self._logged: set[str] = set()
         self._is_full = False
         """Whether a connection was refused because too many are open."""
-
-    def _free_ports(self, number: int) -> list[int]:
-        used = {place.port for place in self.places}
-        free = (port for port in range(_PROXY_PORT, 1 << 16) if port not in used)
-        return [*islice(free, number)]
 
     @property
     def proxies(self) -> list[str]:

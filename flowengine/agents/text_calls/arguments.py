@@ -175,7 +175,7 @@ def _typed(
 
     def fits(other: Any) -> bool:
         with suppress(InputError):
-            return not _misfits(validator, name, other)
+            return not list(_at(name, validator.misfits({name: other})))
         return False
 
     if not is_typed and value.strip() in _NULLS and fits(None):
@@ -191,17 +191,6 @@ def _typed(
         return value
     repairs += mended
     return found
-
-
-def _misfits(validator: Validator, name: str, value: Any) -> list[ValidationError]:
-    """Return the errors of a single argument, none if it fits.
-
-    Args:
-        validator: Of all arguments.
-        name: Name of the argument.
-        value: Its value.
-    """
-    return list(_at(name, validator.misfits({name: value})))
 
 
 def _at(name: str, errors: Iterable[ValidationError]) -> Iterator[ValidationError]:

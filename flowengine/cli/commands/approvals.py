@@ -9,7 +9,7 @@ from flowengine.cli import deciding
 from flowengine.cli.deciding import FILTERS, for_others
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, fixed, many, section, together
-from flowengine.cli.session import CliSession, session_for_list
+from flowengine.cli.session import CliSession, session_command, session_for_list
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
 from flowengine.cli.views.waits import answers
@@ -94,10 +94,10 @@ flowengine approvals list --flow expense --status closed --limit 10""",
     ),
     read.LIMIT,
 )
-def approvals_list_command(arguments: Namespace) -> int:
+def approvals_list_command(arguments: Namespace) -> None:
     session = session_for_list(arguments)
     if session is None:
-        return 0
+        return
     with session:
         engine = session.engine
         wanted: Any = {
@@ -110,49 +110,42 @@ def approvals_list_command(arguments: Namespace) -> int:
         }
         page = engine.approvals.list(**wanted, assignee=engine.user if arguments.mine else None)
         if arguments.json:
-            out_json(page.items)
-            return 0
+            return out_json(page.items)
         if not page.items and arguments.mine and (others := engine.approvals.list(**wanted).items):
-            err(f"nothing is waiting for you, but {for_others(session, others)}")
-            return 0
+            return err(f"nothing is waiting for you, but {for_others(session, others)}")
         if not page.items:
-            err(
+            return err(
                 f"no approvals or questions are waiting in {session.place}"
                 if arguments.status == "pending"
                 else "no matching approvals or questions"
             )
-            return 0
         for line in rows(session, page.items):
             out(line)
         if page.next is not None:
             err(read.more(arguments.limit))
-    return 0
 
 
-@command(
+@session_command(
     "show an approval: its subject, assignees and decision",
     "flowengine approvals show a7f3",
     arg("wait", "ID", "its id, or any unambiguous prefix"),
 )
-def approvals_show_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        wait = session.engine.approvals.show(arguments.wait)
-        if arguments.json:
-            out_json(wait)
-            return 0
-        for line in details(session, wait):
+def approvals_show_command(session: CliSession, arguments: Namespace) -> None:
+    wait = session.engine.approvals.show(arguments.wait)
+    if arguments.json:
+        return out_json(wait)
+    for line in details(session, wait):
+        out(line)
+    if wait.get("status") == "closed":
+        for line in decision_lines(wait):
             out(line)
-        if wait.get("status") == "closed":
-            for line in decision_lines(wait):
-                out(line)
-            return 0
-        short = session.short_wait(wait["id"])
-        for name, words in answers(session, wait, short):
-            if name != "show":
-                out(f"  {name:11} {session.command(*words)}")
-        for words in edits(wait, short):
-            out(f"  {'edit':11} {session.command(*words)}")
-    return 0
+        return
+    short = session.short_wait(wait["id"])
+    for name, words in answers(session, wait, short):
+        if name != "show":
+            out(f"  {name:11} {session.command(*words)}")
+    for words in edits(wait, short):
+        out(f"  {'edit':11} {session.command(*words)}")
 
 
 @command(
@@ -177,40 +170,36 @@ def approvals_decide_command(arguments: Namespace) -> int:
 _OWNERSHIP = together(arg("wait", "ID", "an approval, by any unambiguous prefix"), read.on_behalf())
 
 
-def _say(session: CliSession, wait: WaitInfo) -> int:
+def _say(session: CliSession, wait: WaitInfo) -> None:
     """Report the last change of an approval's ownership, and how to answer it."""
     if session.arguments.json:
-        out_json(wait)
-        return 0
+        return out_json(wait)
     short = session.short_wait(wait["id"])
     out(f"{short} {link_text(wait['handed'][-1])}")
     if wait.get("claimed_by") == session.engine.user and not session.arguments.quiet:
         for name, words in answers(session, wait, short):
             err(f"  {name:11} {session.command(*words)}")
-    return 0
 
 
-@command(
+@session_command(
     "claim an approval so that no other assignee decides it",
     "flowengine approvals claim a7f3",
     _OWNERSHIP,
 )
-def approvals_claim_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        wait = session.engine.approvals.claim(arguments.wait, by=arguments.by)
-        return _say(session, wait)
+def approvals_claim_command(session: CliSession, arguments: Namespace) -> None:
+    wait = session.engine.approvals.claim(arguments.wait, by=arguments.by)
+    return _say(session, wait)
 
 
-@command(
+@session_command(
     "release an approval that you have claimed", "flowengine approvals release a7f3", _OWNERSHIP
 )
-def approvals_release_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        wait = session.engine.approvals.release(arguments.wait, by=arguments.by)
-        return _say(session, wait)
+def approvals_release_command(session: CliSession, arguments: Namespace) -> None:
+    wait = session.engine.approvals.release(arguments.wait, by=arguments.by)
+    return _say(session, wait)
 
 
-@command(
+@session_command(
     "delegate an approval to another user, who decides in your place",
     """\
 flowengine approvals delegate a7f3 --to user:ana
@@ -219,53 +208,46 @@ flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben""",
     arg("--to", "USER", "who decides instead: user:NAME", required=True, type=read.user),
     arg("--comment", "TEXT", "the reason, kept with the delegation"),
 )
-def approvals_delegate_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        wait = session.engine.approvals.delegate(
-            arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
-        )
-        return _say(session, wait)
+def approvals_delegate_command(session: CliSession, arguments: Namespace) -> None:
+    wait = session.engine.approvals.delegate(
+        arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
+    )
+    return _say(session, wait)
 
 
-@command(
+@session_command(
     "list grants: approvals of later calls, and how often they were used",
     "flowengine grants list 01k8xq3zn3m0",
     arg(
         "execution", "ID", "the execution (default: grants for all executions of a flow)", nargs="?"
     ),
 )
-def grants_list_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        grants = session.engine.approvals.grants(arguments.execution)
-        if arguments.json:
-            out_json(grants)
-            return 0
-        if not grants:
-            err("nothing was granted")
-            return 0
-        rows = []
-        for grant in grants:
-            uses = f"{grant['used']} of {grant['uses']}" if "uses" in grant else str(grant["used"])
-            args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
-            holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
-            row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
-            rows.append([*row, when(grant.get("until", "-")), grant["by"], args])
-        out_table(rows, "ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS")
-    return 0
+def grants_list_command(session: CliSession, arguments: Namespace) -> None:
+    grants = session.engine.approvals.grants(arguments.execution)
+    if arguments.json:
+        return out_json(grants)
+    if not grants:
+        return err("nothing was granted")
+    rows = []
+    for grant in grants:
+        uses = f"{grant['used']} of {grant['uses']}" if "uses" in grant else str(grant["used"])
+        args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
+        holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
+        row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
+        rows.append([*row, when(grant.get("until", "-")), grant["by"], args])
+    out_table(rows, "ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS")
 
 
-@command(
+@session_command(
     "revoke a grant: the next call needs an approval again",
     "flowengine grants revoke a7f3",
     arg("grant", "ID", "the grant, by any unambiguous prefix of its id"),
     read.on_behalf(),
 )
-def grants_revoke_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        grant = session.engine.approvals.revoke(arguments.grant, by=arguments.by)
-        if arguments.json:
-            out_json(grant)
-        elif not arguments.quiet:
-            short = session.short_wait(grant["id"])
-            err(f"{short} was revoked: calls of {grant['tool']!r} ask again")
-    return 0
+def grants_revoke_command(session: CliSession, arguments: Namespace) -> None:
+    grant = session.engine.approvals.revoke(arguments.grant, by=arguments.by)
+    if arguments.json:
+        out_json(grant)
+    elif not arguments.quiet:
+        short = session.short_wait(grant["id"])
+        err(f"{short} was revoked: calls of {grant['tool']!r} ask again")

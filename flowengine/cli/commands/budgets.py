@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from flowengine.cli.parsing.declared import arg, command, flag
-from flowengine.cli.session import CliSession
+from flowengine.cli.parsing.declared import arg, flag
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, out_json, out_table, when
 from flowengine.kernel.notation.accounts import UNITS
 
 
-@command(
+@session_command(
     "list the budgets that executions share, and what was used of them",
     "flowengine budgets user:ana",
     arg("key", "KEY", "only budgets with this key", nargs="?"),
     flag("--past", "include those whose period is over"),
 )
-def budgets_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        budgets = session.engine.budgets.list(arguments.key, past=arguments.past)
-        if arguments.json:
-            out_json(budgets)
-            return 0
-        if not budgets:
-            err("no budget was used")
-            return 0
-        rows = []
-        for budget in budgets:
-            for meter, amounts in budget["amounts"].items():
-                numbers = [f"{amounts[which]:g}" for which in ("used", "reserved")]
-                limit = f"{amounts['limit']:g}" if "limit" in amounts else "-"
-                of = [budget["key"], when(budget.get("start", budget["period"]))]
-                resets = when(budget.get("resets", "-"))
-                rows.append([*of, UNITS[meter], *numbers, limit, resets])
-        out_table(rows, "KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN")
-    return 0
+def budgets_command(session: CliSession, arguments: Namespace) -> None:
+    budgets = session.engine.budgets.list(arguments.key, past=arguments.past)
+    if arguments.json:
+        return out_json(budgets)
+    if not budgets:
+        return err("no budget was used")
+    rows = []
+    for budget in budgets:
+        for meter, amounts in budget["amounts"].items():
+            numbers = [f"{amounts[which]:g}" for which in ("used", "reserved")]
+            limit = f"{amounts['limit']:g}" if "limit" in amounts else "-"
+            of = [budget["key"], when(budget.get("start", budget["period"]))]
+            resets = when(budget.get("resets", "-"))
+            rows.append([*of, UNITS[meter], *numbers, limit, resets])
+    out_table(rows, "KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN")

@@ -171,7 +171,7 @@ flowengine explain""",
         "codes", "CODE", "codes such as E202 or W305. Without one, all codes are listed", nargs="*"
     ),
 )
-def explain_command(arguments: Namespace) -> int:
+def explain_command(arguments: Namespace) -> None:
     """Print the explanations, or the list of all codes."""
     pages = explanations()
     codes = [code.upper() for code in arguments.codes]
@@ -185,7 +185,6 @@ def explain_command(arguments: Namespace) -> int:
     else:
         for page in pages.values():
             out(page.partition("\n")[0].removeprefix("# "))
-    return 0
 
 
 def explanations() -> dict[str, str]:

@@ -14,7 +14,7 @@ from flowengine.cli.driving.resuming import resume_due
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
-from flowengine.cli.session import CliSession
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, out_json, show_error
 from flowengine.cli.views.outcome import EXIT_CODES, as_object
 from flowengine.engines.results import ExecutionResult
@@ -59,7 +59,10 @@ def resume_command(arguments: Namespace) -> int:
         raise UsageError("give the id of an execution, or --due", hint="see: flowengine list")
     with CliSession(arguments) as session:
         if arguments.due:
-            return _resume_due(session)
+            objects, codes = resume_due(session)
+            if session.arguments.json:
+                out_json(objects)
+            return next((code for code in codes if code in _FAULTS), 0)
         engine = session.engine
         execution = engine.executions.find(arguments.execution)
         if not session.is_served:
@@ -72,14 +75,7 @@ def resume_command(arguments: Namespace) -> int:
         )
 
 
-def _resume_due(session: CliSession) -> int:
-    objects, codes = resume_due(session)
-    if session.arguments.json:
-        out_json(objects)
-    return next((code for code in codes if code in _FAULTS), 0)
-
-
-@command(
+@session_command(
     "retry a failed execution from the steps that failed, keeping successful results",
     """\
 flowengine retry 01k8xq7mf4jb
@@ -100,27 +96,26 @@ flowengine retry 01k8xq7mf4jb --file fixed.yaml""",
     ),
     read.DRIVING,
 )
-def retry_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        flow = load(session, arguments.file) if arguments.file else None
-        try:
-            return drive(
-                session,
-                lambda: session.engine.executions.retry(
-                    arguments.execution,
-                    step=arguments.step,
-                    flow=flow,
-                    repeat_once=arguments.repeat_once,
-                ),
-                ask=not arguments.no_interactive,
-            )
-        except Conflict as error:
-            if arguments.file and (hint := error.hint_for("cli")):
-                error.hint = hint.replace("--file FILE", f"--file {quote(arguments.file)}")
-            raise
+def retry_command(session: CliSession, arguments: Namespace) -> int:
+    flow = load(session, arguments.file) if arguments.file else None
+    try:
+        return drive(
+            session,
+            lambda: session.engine.executions.retry(
+                arguments.execution,
+                step=arguments.step,
+                flow=flow,
+                repeat_once=arguments.repeat_once,
+            ),
+            ask=not arguments.no_interactive,
+        )
+    except Conflict as error:
+        if arguments.file and (hint := error.hint_for("cli")):
+            error.hint = hint.replace("--file FILE", f"--file {quote(arguments.file)}")
+        raise
 
 
-@command(
+@session_command(
     "start a new execution from the point where a step of an old one started",
     """\
 flowengine fork 01k8xq7mf4jb --from-step review
@@ -134,28 +129,27 @@ flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yam
     read.WORKDIR,
     read.DRIVING,
 )
-def fork_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        engine = session.engine
-        changed = None if arguments.file is None else load(session, arguments.file)
-        declared: dict[str, Any] = {}
-        if not session.is_served:
-            flow = changed or session.flow_of(engine.executions.find(arguments.execution))
-            declared = flow.compiled.get("state", {})
-        schemas = {name: state.get("schema", {}) for name, state in declared.items()}
-        values = read.assigned(schemas, arguments.set, "state")
-        return drive(
-            session,
-            lambda: engine.executions.fork(
-                arguments.execution,
-                from_step=arguments.from_step,
-                set=values,
-                flow=changed,
-                id=arguments.id,
-                labels=dict(arguments.label),
-            ),
-            ask=not arguments.no_interactive,
-        )
+def fork_command(session: CliSession, arguments: Namespace) -> int:
+    engine = session.engine
+    changed = None if arguments.file is None else load(session, arguments.file)
+    declared: dict[str, Any] = {}
+    if not session.is_served:
+        flow = changed or session.flow_of(engine.executions.find(arguments.execution))
+        declared = flow.compiled.get("state", {})
+    schemas = {name: state.get("schema", {}) for name, state in declared.items()}
+    values = read.assigned(schemas, arguments.set, "state")
+    return drive(
+        session,
+        lambda: engine.executions.fork(
+            arguments.execution,
+            from_step=arguments.from_step,
+            set=values,
+            flow=changed,
+            id=arguments.id,
+            labels=dict(arguments.label),
+        ),
+        ask=not arguments.no_interactive,
+    )
 
 
 PATIENCE = 2

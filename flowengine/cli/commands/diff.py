@@ -6,8 +6,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine.cli.parsing.declared import arg, command, exits
-from flowengine.cli.session import CliSession
+from flowengine.cli.parsing.declared import arg, exits
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint, results
 from flowengine.engines.infos import Difference, Parting, Side, StepPair
 from flowengine.flow.export.yaml_text import inline
@@ -21,7 +21,7 @@ MOST = 30
 """How many further steps are printed."""
 
 
-@command(
+@session_command(
     "compare two executions: where their histories diverge, then inputs and outputs side by side",
     """\
 flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
@@ -30,19 +30,18 @@ flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json""",
     arg("execution", "ID1", "one, by any unambiguous prefix"),
     arg("other_execution", "ID2", "the other"),
 )
-def diff_command(arguments: Namespace) -> int:
+def diff_command(session: CliSession, arguments: Namespace) -> int:
     """Compare them.
 
     Returns:
         The exit code: 0 if they are the same, 1 if not.
     """
-    with CliSession(arguments) as session:
-        difference = session.engine.executions.diff(arguments.execution, arguments.other_execution)
-        if arguments.json:
-            out_json(difference)
-        else:
-            for line in _lines(session, difference):
-                out(line)
+    difference = session.engine.executions.diff(arguments.execution, arguments.other_execution)
+    if arguments.json:
+        out_json(difference)
+    else:
+        for line in _lines(session, difference):
+            out(line)
     return SAME if difference["same"] else DIFFER
 
 

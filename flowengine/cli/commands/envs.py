@@ -11,7 +11,7 @@ from pathlib import Path
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.sandbox_shell import run_lines, talk
-from flowengine.cli.session import CliSession
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json, writing
 from flowengine.cli.views.environments import NAME, details, rows
 from flowengine.engines.declared_environments import DeclaredEnvironments
@@ -21,16 +21,15 @@ from flowengine.errors import UsageError
 from flowengine.sdk.texts.visible_text import printable
 
 
-@command(
+@session_command(
     "list environments that are open, were left open, or are missing",
     """\
 flowengine envs list
 flowengine envs list 01k8xq3zn3m0""",
     arg("execution", "ID", "only those of this execution (default: all)", nargs="?"),
 )
-def envs_list_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        environments = session.engine.open_environments(arguments.execution)
+def envs_list_command(session: CliSession, arguments: Namespace) -> None:
+    environments = session.engine.open_environments(arguments.execution)
     if arguments.json:
         out_json(environments)
     elif not environments:
@@ -38,26 +37,23 @@ def envs_list_command(arguments: Namespace) -> int:
     else:
         for line in rows(environments):
             out(line)
-    return 0
 
 
-@command(
+@session_command(
     "show an environment: its sandbox, start time and processes",
     "flowengine envs show analysis",
     arg("environment", "NAME", NAME),
 )
-def envs_show_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        environment = session.engine.open_environment(arguments.environment)
+def envs_show_command(session: CliSession, arguments: Namespace) -> None:
+    environment = session.engine.open_environment(arguments.environment)
     if arguments.json:
         out_json(environment)
     else:
         for line in details(environment):
             out(line)
-    return 0
 
 
-@command(
+@session_command(
     "look into an environment: what its browser or terminal shows at the moment",
     """\
 flowengine envs look box
@@ -70,10 +66,9 @@ flowengine envs look browser --picture page.png""",
         type=Path,
     ),
 )
-def envs_look_command(arguments: Namespace) -> int:
+def envs_look_command(session: CliSession, arguments: Namespace) -> None:
     """Ask the process that has it open, and print the answer."""
-    with CliSession(arguments) as session:
-        screen = session.engine.look_into_environment(arguments.environment)
+    screen = session.engine.look_into_environment(arguments.environment)
     file: Path | None = arguments.picture
     if file is not None:
         _write(file, screen)
@@ -82,7 +77,6 @@ def envs_look_command(arguments: Namespace) -> int:
     else:
         for line in _lines(screen, file):
             out(line)
-    return 0
 
 
 def _write(file: Path, screen: ScreenInfo) -> None:
@@ -182,7 +176,7 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@command(
+@session_command(
     "end an environment that was left open",
     """\
 flowengine envs release analysis
@@ -190,9 +184,8 @@ flowengine envs release analysis --force""",
     arg("environment", "NAME", NAME),
     flag("--force", "end it even if the process that opened it is alive"),
 )
-def envs_release_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        released = session.engine.release_environment(arguments.environment, force=arguments.force)
+def envs_release_command(session: CliSession, arguments: Namespace) -> int:
+    released = session.engine.release_environment(arguments.environment, force=arguments.force)
     if arguments.json:
         out_json(released)
     elif "error" in released:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from flowengine.cli.parsing.declared import arg, command, flag
-from flowengine.cli.session import NEWEST, CliSession
+from flowengine.cli.parsing.declared import arg, flag
+from flowengine.cli.session import NEWEST, CliSession, session_command
 from flowengine.cli.terminal.output import (
     error_text,
     first_line,
@@ -36,7 +36,7 @@ SHOWN = (
 """The fields of an event that are shown, in this order. `--json` prints all."""
 
 
-@command(
+@session_command(
     "show the journal of an execution: every event, in order",
     """\
 flowengine events 01k8xq7mf4jb --follow
@@ -46,28 +46,25 @@ flowengine --json events 01k8xq7mf4jb --from-seq 40""",
     flag("--otel", "print a trace in the JSON form of OTLP instead"),
     arg("--from-seq", "SEQ", "number of the first event (default: 0)", type=int, default=0),
 )
-def events_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        if arguments.otel:
-            return _print_trace(session, session.execution(arguments.execution))
-        entries = session.engine.executions.events(
-            session.execution(arguments.execution),
-            from_seq=arguments.from_seq,
-            follow=arguments.follow,
-        )
-        for entry in entries:
-            if arguments.json:
-                out_json_line(entry)
-            else:
-                out(line(entry))
-                flush()
-    return 0
+def events_command(session: CliSession, arguments: Namespace) -> None:
+    if arguments.otel:
+        return _print_trace(session, session.execution(arguments.execution))
+    entries = session.engine.executions.events(
+        session.execution(arguments.execution),
+        from_seq=arguments.from_seq,
+        follow=arguments.follow,
+    )
+    for entry in entries:
+        if arguments.json:
+            out_json_line(entry)
+        else:
+            out(line(entry))
+            flush()
 
 
-def _print_trace(session: CliSession, execution: str) -> int:
+def _print_trace(session: CliSession, execution: str) -> None:
     """Print the spans that have ended, for `curl` or a file."""
     out_json(traces_data(recorded_spans(session.engine, execution)))
-    return 0
 
 
 def line(entry: dict[str, Any]) -> str:

@@ -10,37 +10,33 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from flowengine.cli.parsing.declared import arg, command, flag
-from flowengine.cli.session import NEWEST, CliSession
+from flowengine.cli.parsing.declared import arg, flag
+from flowengine.cli.session import NEWEST, CliSession, session_command
 from flowengine.cli.terminal.output import err, out, out_json, out_table, writing
 from flowengine.cli.views.environments import SHORTEST, KeptFile, chosen, kept_files
 from flowengine.errors import NotFound, StoreError, UsageError
 from flowengine.sdk.texts.visible_text import printable
 
 
-@command(
+@session_command(
     "list the files (artifacts) that an execution keeps, and the steps that they are from",
     "flowengine files list 01k8xq7mf4jb",
     arg("execution", "ID", NEWEST, nargs="?"),
 )
-def files_list_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        execution = session.execution(arguments.execution)
-        files = kept_files(session, execution)
-        if arguments.json:
-            out_json([file._asdict() for file in files])
-            return 0
-        if not files:
-            err(f"execution {session.short(execution)} keeps no files")
-            return 0
-        rows = [[file.name, str(file.size), file.sha256[:SHORTEST], file.where] for file in files]
-        out_table(rows, "NAME", "BYTES", "SHA-256", "FROM")
-        command = session.command("files", "save", session.short(execution))
-        err(f"to save them in the current directory: {command}")
-    return 0
+def files_list_command(session: CliSession, arguments: Namespace) -> None:
+    execution = session.execution(arguments.execution)
+    files = kept_files(session, execution)
+    if arguments.json:
+        return out_json([file._asdict() for file in files])
+    if not files:
+        return err(f"execution {session.short(execution)} keeps no files")
+    rows = [[file.name, str(file.size), file.sha256[:SHORTEST], file.where] for file in files]
+    out_table(rows, "NAME", "BYTES", "SHA-256", "FROM")
+    command = session.command("files", "save", session.short(execution))
+    err(f"to save them in the current directory: {command}")
 
 
-@command(
+@session_command(
     "save files (artifacts) that an execution keeps, in a directory",
     """\
 flowengine files save 01k8xq7mf4jb
@@ -62,38 +58,36 @@ flowengine files save 01k8xq7mf4jb report.pdf --to reports""",
     ),
     flag("--force", "replace files that exist there"),
 )
-def files_save_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        execution = session.execution(arguments.execution)
-        files = chosen(kept_files(session, execution), arguments.files)
-        targets = _targets(files, arguments.to)
-        there = [path for path in targets.values() if os.path.lexists(path)]
-        if there and not arguments.force:
-            names = ", ".join(path.name for path in there)
-            hint = "--force replaces them, and --to DIR names another directory"
-            raise UsageError(f"files exist in {arguments.to}: {names}", hint=hint)
-        saved = []
-        for file, path in targets.items():
-            try:
-                _save(
-                    session.engine.executions.download(execution, file.sha256),
-                    file,
-                    path,
-                    arguments.force,
-                )
-            except NotFound as error:
-                if arguments.files:
-                    raise
-                err(f"{printable(file.name)} was not saved: {error.message}")
-                continue
-            saved.append({**file._asdict(), "path": str(path)})
-            if not arguments.json:
-                out(printable(str(path)))
-        if arguments.json:
-            out_json(saved)
-        elif not saved:
-            err(f"execution {session.short(execution)} keeps no files")
-    return 0
+def files_save_command(session: CliSession, arguments: Namespace) -> None:
+    execution = session.execution(arguments.execution)
+    files = chosen(kept_files(session, execution), arguments.files)
+    targets = _targets(files, arguments.to)
+    there = [path for path in targets.values() if os.path.lexists(path)]
+    if there and not arguments.force:
+        names = ", ".join(path.name for path in there)
+        hint = "--force replaces them, and --to DIR names another directory"
+        raise UsageError(f"files exist in {arguments.to}: {names}", hint=hint)
+    saved = []
+    for file, path in targets.items():
+        try:
+            _save(
+                session.engine.executions.download(execution, file.sha256),
+                file,
+                path,
+                arguments.force,
+            )
+        except NotFound as error:
+            if arguments.files:
+                raise
+            err(f"{printable(file.name)} was not saved: {error.message}")
+            continue
+        saved.append({**file._asdict(), "path": str(path)})
+        if not arguments.json:
+            out(printable(str(path)))
+    if arguments.json:
+        out_json(saved)
+    elif not saved:
+        err(f"execution {session.short(execution)} keeps no files")
 
 
 def _targets(files: list[KeptFile], folder: Path) -> dict[KeptFile, Path]:

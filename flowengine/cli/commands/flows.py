@@ -15,7 +15,7 @@ from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.parsing.declared import Added, arg, command, exits, flag
-from flowengine.cli.session import CliSession
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, flush, out, out_json, out_table, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.engines.flows import load as load_here
@@ -38,22 +38,21 @@ def _schedule(note: str) -> Added:
 _FLOW = arg("flow", "FLOW", "its id")
 
 
-@command(
+@session_command(
     "list the deployed flows, with the signals and schedules that start them",
     "flowengine flows list",
 )
-def flows_list_command(arguments: Namespace) -> int:
+def flows_list_command(session: CliSession, arguments: Namespace) -> int:
     """List the current version of each."""
-    with CliSession(arguments) as session:
-        flows = [flow for flow in session.engine.flows.versions() if flow["current"]]
-        if arguments.json:
-            starts = session.engine.flows.starts()
-            mine = ([start for start in starts if start["flow"] == flow["flow"]] for flow in flows)
-            out_json([{**flow, "starts": starts} for flow, starts in zip(flows, mine, strict=True)])
-            return 0
-        if not flows:
-            err("no flow is deployed: flowengine deploy FILE")
-        return show(session, flows)
+    flows = [flow for flow in session.engine.flows.versions() if flow["current"]]
+    if arguments.json:
+        starts = session.engine.flows.starts()
+        mine = ([start for start in starts if start["flow"] == flow["flow"]] for flow in flows)
+        out_json([{**flow, "starts": starts} for flow, starts in zip(flows, mine, strict=True)])
+        return 0
+    if not flows:
+        err("no flow is deployed: flowengine deploy FILE")
+    return show(session, flows)
 
 
 def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
@@ -69,7 +68,7 @@ def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
     return 0
 
 
-def show_schedules(session: CliSession, starts: Sequence[StartInfo]) -> int:
+def show_schedules(session: CliSession, starts: Sequence[StartInfo]) -> None:
     """Print the schedules of a flow, with their next times."""
     if session.arguments.json:
         out_json(starts)
@@ -77,7 +76,6 @@ def show_schedules(session: CliSession, starts: Sequence[StartInfo]) -> int:
         for start in starts:
             if "schedule" in start:
                 out(_started_by(start))
-    return 0
 
 
 def _started_by(start: StartInfo) -> str:
@@ -91,25 +89,24 @@ def _started_by(start: StartInfo) -> str:
 _FACTS = ("flow", "version", "title", "hash", "inputs", "modules")
 
 
-@command(
+@session_command(
     "show a deployed flow: its versions, what starts it, its inputs and Python modules",
     """\
 flowengine flows show report
 flowengine flows show report@1""",
     arg("name", "NAME", "a deployed flow: ID, ID@VERSION or hash"),
 )
-def flows_show_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        engine = session.engine
-        facts = _facts(session, arguments.name)
-        versions = engine.flows.versions(facts["flow"])
-        if arguments.json:
-            out_json({**facts, "starts": engine.flows.starts(facts["flow"]), "versions": versions})
-            return 0
-        for name in ("title", "hash", "inputs", "modules"):
-            if fact := facts[name]:
-                out(f"{name:8}  {fact if isinstance(fact, str) else inline(fact)}")
-        return show(session, versions)
+def flows_show_command(session: CliSession, arguments: Namespace) -> int:
+    engine = session.engine
+    facts = _facts(session, arguments.name)
+    versions = engine.flows.versions(facts["flow"])
+    if arguments.json:
+        out_json({**facts, "starts": engine.flows.starts(facts["flow"]), "versions": versions})
+        return 0
+    for name in ("title", "hash", "inputs", "modules"):
+        if fact := facts[name]:
+            out(f"{name:8}  {fact if isinstance(fact, str) else inline(fact)}")
+    return show(session, versions)
 
 
 def _facts(session: CliSession, name: str) -> dict[str, Any]:
@@ -173,40 +170,36 @@ def _defined(session: CliSession, name: str) -> _Defined:
     return _Defined(definition(flow.compiled), flow.form)
 
 
-@command(
+@session_command(
     "remove a deployed flow: nothing starts it any more, and open executions continue",
     """\
 flowengine flows undeploy report
 flowengine flows undeploy report@2""",
     arg("name", "NAME", "its id, or ID@VERSION for an earlier version"),
 )
-def flows_undeploy_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        removed = session.engine.flows.undeploy(arguments.name)
-        if arguments.json:
-            out_json(removed)
-        elif not arguments.quiet:
-            err(f"no longer deployed: {', '.join(removed)}")
-        return 0
+def flows_undeploy_command(session: CliSession, arguments: Namespace) -> None:
+    removed = session.engine.flows.undeploy(arguments.name)
+    if arguments.json:
+        out_json(removed)
+    elif not arguments.quiet:
+        err(f"no longer deployed: {', '.join(removed)}")
 
 
-@command("pause the schedules of a deployed flow", "flowengine flows pause report", _FLOW)
-def flows_pause_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        return show_schedules(session, session.engine.flows.pause(arguments.flow))
+@session_command("pause the schedules of a deployed flow", "flowengine flows pause report", _FLOW)
+def flows_pause_command(session: CliSession, arguments: Namespace) -> None:
+    return show_schedules(session, session.engine.flows.pause(arguments.flow))
 
 
-@command(
+@session_command(
     "resume the schedules of a deployed flow, from their next times on",
     "flowengine flows resume report",
     _FLOW,
 )
-def flows_resume_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        return show_schedules(session, session.engine.flows.resume(arguments.flow))
+def flows_resume_command(session: CliSession, arguments: Namespace) -> None:
+    return show_schedules(session, session.engine.flows.resume(arguments.flow))
 
 
-@command(
+@session_command(
     "run a deployed flow now, with the inputs of its schedule",
     """\
 flowengine flows trigger report
@@ -216,13 +209,12 @@ flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume""",
     flag("--no-resume", "record the execution without running it"),
     read.LINGER,
 )
-def flows_trigger_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
-        if arguments.no_resume or session.is_served:
-            leave_recorded(session, [execution])
-            return 0
-        return drive_recorded(session, execution, lambda: session.engine.resume(execution))
+def flows_trigger_command(session: CliSession, arguments: Namespace) -> int:
+    execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
+    if arguments.no_resume or session.is_served:
+        leave_recorded(session, [execution])
+        return 0
+    return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
 _LIMIT = 1000

@@ -45,7 +45,7 @@ flowengine graph expense.yaml --format graphml -o expense.graphml""",
     ),
     arg("-o --output", "FILE", "write to this file"),
 )
-def graph_command(arguments: Namespace) -> int:
+def graph_command(arguments: Namespace) -> None:
     format = "json" if arguments.json else arguments.format
     with ExitStack() as stack:
         text = _as_text(_found(arguments, stack), format)

@@ -52,7 +52,7 @@ flowengine init writer --example agent""",
         default="hello",
     ),
 )
-def init_command(arguments: Namespace) -> int:
+def init_command(arguments: Namespace) -> None:
     """Create the files, and leave existing ones unchanged.
 
     Raises:
@@ -77,8 +77,7 @@ def init_command(arguments: Namespace) -> int:
         except OSError as error:
             raise UsageError(f"cannot write {folder / path}: {error.strerror}") from None
     if arguments.json:
-        out_json({"made": made, "kept": kept})
-        return 0
+        return out_json({"made": made, "kept": kept})
     for path in made:
         out(f"created  {path}")
     for path in kept:
@@ -86,7 +85,6 @@ def init_command(arguments: Namespace) -> int:
     if not arguments.quiet:
         there = "" if arguments.folder == "." else f"cd {arguments.folder} && "
         err(f"next:    {there}{_first_line(wanted[name])}")
-    return 0
 
 
 def _write(path: Path, text: str) -> bool:
@@ -128,7 +126,7 @@ flowengine schema --for expense.yaml -o .flowengine/expense.schema.json""",
     ),
     arg("-o --output", "FILE", "write to this file"),
 )
-def schema_command(arguments: Namespace) -> int:
+def schema_command(arguments: Namespace) -> None:
     """Print the schema, or write it."""
     text = as_text(_schema(arguments))
     return print_or_write(f"{text}\n", arguments.output, quiet=arguments.quiet)

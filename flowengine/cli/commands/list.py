@@ -60,10 +60,10 @@ flowengine list --counts""",
     flag("--counts", "only how many executions there are with each status, of all flows or --flow"),
     read.LIMIT,
 )
-def list_command(arguments: Namespace) -> int:
+def list_command(arguments: Namespace) -> None:
     session = session_for_list(arguments)
     if session is None:
-        return 0
+        return
     with session:
         if arguments.counts:
             return _print_counts(session, arguments)
@@ -78,11 +78,9 @@ def list_command(arguments: Namespace) -> int:
         for item in page.items:
             session.make_pasted(item)
         if arguments.json:
-            out_json(page.items)
-            return 0
+            return out_json(page.items)
         if not page.items:
-            err(f"no matching executions in {session.place}")
-            return 0
+            return err(f"no matching executions in {session.place}")
         _print_items(session, page.items)
         left = [item for item in page.items if "command" in item]
         if left and session.is_remote and not session.is_served:
@@ -97,19 +95,16 @@ def list_command(arguments: Namespace) -> int:
             err(f"and {len(left) - MOST} more: {more}")
         if page.next is not None:
             err(read.more(arguments.limit))
-    return 0
 
 
-def _print_counts(session: CliSession, arguments: Namespace) -> int:
+def _print_counts(session: CliSession, arguments: Namespace) -> None:
     given = ("status", "label", "since", "search")
     if also := [f"--{name}" for name in given if getattr(arguments, name)]:
         raise UsageError(f"--counts cannot be combined with {also[0]}", hint="only with --flow")
     counts = session.engine.executions.counts(arguments.flow)
     if arguments.json:
-        out_json(counts)
-        return 0
+        return out_json(counts)
     out_table([[name, str(count)] for name, count in counts.items()], "STATUS", "COUNT")
-    return 0
 
 
 def _print_items(session: CliSession, items: list[ExecutionInfo]) -> None:

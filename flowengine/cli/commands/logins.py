@@ -25,16 +25,15 @@ flowengine logins add https://mcp.example.com --scope tickets:read --scope ticke
     arg("--client-id", "ID", "the 'client_id' of the flow, if any", default=""),
     many("--scope", "SCOPE", "request this scope. Default: those that the server names"),
 )
-def logins_add_command(arguments: Namespace) -> int:
+def logins_add_command(arguments: Namespace) -> None:
     key = LoginKey(current_user(), arguments.url, arguments.client_id)
     log_in_ahead(key, arguments.scope)
     if not arguments.quiet:
         err(f"logged in at {printable(key.url)}")
-    return 0
 
 
 @command("list the logins at MCP servers, without their tokens", "flowengine logins list")
-def logins_list_command(arguments: Namespace) -> int:
+def logins_list_command(arguments: Namespace) -> None:
     kept = [login for login in all_logins(err) if login.token is not None]
     views = [
         {
@@ -49,11 +48,9 @@ def logins_list_command(arguments: Namespace) -> int:
         for login in kept
     ]
     if arguments.json:
-        out_json(views)
-        return 0
+        return out_json(views)
     if not views:
-        err("there are no logins: a flow asks for one when it needs it")
-        return 0
+        return err("there are no logins: a flow asks for one when it needs it")
     rows = [
         [login.url, login.user, " ".join(login.requested) or "-",
          when(format_time(int(login.created * 1000))),
@@ -61,7 +58,6 @@ def logins_list_command(arguments: Namespace) -> int:
         for login in kept
     ]  # fmt: skip
     out_table(rows, "SERVER", "USER", "SCOPES", "SINCE", "EXPIRES")
-    return 0
 
 
 @command(
@@ -70,7 +66,7 @@ def logins_list_command(arguments: Namespace) -> int:
     arg("url", "URL", "the server"),
     arg("--user", "USER", "only the login of this user"),
 )
-def logins_remove_command(arguments: Namespace) -> int:
+def logins_remove_command(arguments: Namespace) -> None:
     """Remove it.
 
     Raises:
@@ -92,7 +88,6 @@ def logins_remove_command(arguments: Namespace) -> int:
     elif not arguments.quiet:
         for key in removed:
             err(f"removed the login of {printable(key.user)} at {printable(key.url)}")
-    return 0
 
 
 def _until(expires: float | None, *, renewed: bool) -> str:

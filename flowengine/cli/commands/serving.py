@@ -407,7 +407,7 @@ async def _answering(
 flowengine deploy expense.yaml && flowengine mcp
 flowengine mcp --store /srv/expense/.flowengine""",
 )
-def mcp_command(arguments: Namespace) -> int:
+def mcp_command(arguments: Namespace) -> None:
     """Serve until standard input ends."""
     from flowengine.server.mcp.stdio import serve_stdio
 
@@ -421,4 +421,3 @@ def mcp_command(arguments: Namespace) -> int:
             lambda id: session.command("show", id),
             lambda id: session.command("approvals", "show", id),
         )
-    return 0

@@ -6,8 +6,8 @@ import json
 from argparse import Namespace
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import Added, arg, command
-from flowengine.cli.session import CliSession
+from flowengine.cli.parsing.declared import Added, arg
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, out, out_json, out_table, out_text, when
 from flowengine.runner.stored_sessions import Sessions
 from flowengine.sdk.texts.visible_text import printable
@@ -20,21 +20,18 @@ def _drop(default: int) -> Added:
     return arg("--drop", "N", help, type=int, default=default)
 
 
-@command(
+@session_command(
     "list the sessions of agents, newest first",
     "flowengine sessions list --search ana",
     arg("--search", "TEXT", "only those with these words in name or agent"),
     read.LIMIT,
 )
-def sessions_list_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        page = Sessions(session.engine).list(search=arguments.search, limit=arguments.limit)
+def sessions_list_command(session: CliSession, arguments: Namespace) -> None:
+    page = Sessions(session.engine).list(search=arguments.search, limit=arguments.limit)
     if arguments.json:
-        out_json(page.items)
-        return 0
+        return out_json(page.items)
     if not page.items:
-        err(f"no matching sessions in {session.place}")
-        return 0
+        return err(f"no matching sessions in {session.place}")
     rows = [
         [item["labels"]["session"], item["title"], item["status"], when(item["started_at"])]
         for item in page.items
@@ -42,65 +39,55 @@ def sessions_list_command(arguments: Namespace) -> int:
     out_table(rows, "SESSION", "AGENT", "STATUS", "STARTED")
     if page.next is not None:
         err(read.more(arguments.limit))
-    return 0
 
 
-@command("show the messages of a session", "flowengine sessions show ana", _NAME)
-def sessions_show_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        conversation = Sessions(session.engine).read(arguments.name)
+@session_command("show the messages of a session", "flowengine sessions show ana", _NAME)
+def sessions_show_command(session: CliSession, arguments: Namespace) -> None:
+    conversation = Sessions(session.engine).read(arguments.name)
     if arguments.json:
-        out_json(conversation._asdict())
-        return 0
+        return out_json(conversation._asdict())
     for message in conversation.messages:
         content = message.get("content") or ""
         text = content if isinstance(content, str) else json.dumps(content)
         calls = [call["function"]["name"] for call in message.get("tool_calls") or ()]
         called = f"[calls {', '.join(calls)}]" if calls else ""
         out_text(printable(f"{message['role']}: {' '.join(filter(None, (text, called)))}"))
-    return 0
 
 
-@command(
+@session_command(
     "start a session with the conversation of another one, which is not changed",
     "flowengine sessions branch ana ana-2 --drop 1",
     _NAME,
     arg("to", "TO", "name of the new session"),
     _drop(0),
 )
-def sessions_branch_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        Sessions(session.engine).branch(arguments.name, arguments.to, drop=arguments.drop)
+def sessions_branch_command(session: CliSession, arguments: Namespace) -> None:
+    Sessions(session.engine).branch(arguments.name, arguments.to, drop=arguments.drop)
     out(printable(f"{arguments.to}: a branch of {arguments.name}"))
-    return 0
 
 
-@command(
+@session_command(
     "remove the newest messages of a session, with their answers",
     "flowengine sessions trim ana --drop 2",
     _NAME,
     _drop(1),
 )
-def sessions_trim_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        Sessions(session.engine).trim(arguments.name, arguments.drop)
+def sessions_trim_command(session: CliSession, arguments: Namespace) -> None:
+    Sessions(session.engine).trim(arguments.name, arguments.drop)
     out(printable(f"{arguments.name}: trimmed"))
-    return 0
 
 
-@command(
+@session_command(
     "end a session, which can still be shown and branched", "flowengine sessions end ana", _NAME
 )
-def sessions_end_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        result = Sessions(session.engine).end(arguments.name)
+def sessions_end_command(session: CliSession, arguments: Namespace) -> None:
+    result = Sessions(session.engine).end(arguments.name)
     out(printable(f"{arguments.name}: {result.status}"))
-    return 0
 
 
-@command("delete a session and all that is stored of it", "flowengine sessions delete ana", _NAME)
-def sessions_delete_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        Sessions(session.engine).delete(arguments.name)
+@session_command(
+    "delete a session and all that is stored of it", "flowengine sessions delete ana", _NAME
+)
+def sessions_delete_command(session: CliSession, arguments: Namespace) -> None:
+    Sessions(session.engine).delete(arguments.name)
     out(printable(f"{arguments.name}: deleted"))
-    return 0

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flowengine.agents.actions import answering_message, text_in, usage_of
-from flowengine.cli.parsing.declared import arg, command, flag
-from flowengine.cli.session import NEWEST, CliSession
+from flowengine.cli.parsing.declared import arg, flag
+from flowengine.cli.session import NEWEST, CliSession, session_command
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     duration,
@@ -41,7 +41,7 @@ from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.sdk.texts.visible_text import printable
 
 
-@command(
+@session_command(
     "show an execution: its status, steps, waits, outputs and error",
     """\
 flowengine show 01k8xq7mf4jb
@@ -52,21 +52,18 @@ flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read""",
         "--plumbing", "include connecting steps, which only connect the parts of a generated flow"
     ),
 )
-def show_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        info = session.engine.executions.show(
-            session.execution(arguments.execution),
-            step=arguments.step,
-            plumbing=arguments.plumbing,
-        )
-        session.make_pasted(info)
-        if arguments.json:
-            out_json(info)
-            return 0
-        lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
-        for line in lines:
-            out(line)
-    return 0
+def show_command(session: CliSession, arguments: Namespace) -> None:
+    info = session.engine.executions.show(
+        session.execution(arguments.execution),
+        step=arguments.step,
+        plumbing=arguments.plumbing,
+    )
+    session.make_pasted(info)
+    if arguments.json:
+        return out_json(info)
+    lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
+    for line in lines:
+        out(line)
 
 
 def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
@@ -260,38 +257,35 @@ def _took(info: ExecutionInfo | StepInfo) -> str:
     return duration(parse_time(info["ended_at"]) - parse_time(info["started_at"]))
 
 
-@command(
+@session_command(
     "show why each live branch is waiting, since when, and what will resume it",
     "flowengine why 01k8xq7mf4jb",
     arg("execution", "ID", NEWEST, nargs="?"),
 )
-def why_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        execution = session.execution(arguments.execution)
-        reasons = session.engine.executions.why(execution)
-        for reason in reasons:
-            session.make_pasted(reason)
-        if arguments.json:
-            out_json(reasons)
-            return 0
-        for reason in reasons:
-            what = f"{place_name(reason['address']) or session.short(execution)}: {reason['what']}"
-            for line in marked_lines(when(what)):
-                out(line)
-            for timer in reason.get("timers", []):
-                late = " (overdue)" if is_overdue(timer["due"]) else ""
-                out(f"  {timer['what']:11} {when(timer['due'])}{late}")
-            for why in _nobody(session, reason):
-                out(f"  {'nobody':11} {why}")
-            commands = reason.get("commands", {})
-            for name in ("since", "due", "wakes", "command"):
-                if reason.get(name) and not (commands and name == "command"):
-                    text = when(str(reason[name]))
-                    late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
-                    out(f"  {name:11} {text}{late}")
-            for choice, command in commands.items():
-                out(f"  {choice:11} {command}")
-    return 0
+def why_command(session: CliSession, arguments: Namespace) -> None:
+    execution = session.execution(arguments.execution)
+    reasons = session.engine.executions.why(execution)
+    for reason in reasons:
+        session.make_pasted(reason)
+    if arguments.json:
+        return out_json(reasons)
+    for reason in reasons:
+        what = f"{place_name(reason['address']) or session.short(execution)}: {reason['what']}"
+        for line in marked_lines(when(what)):
+            out(line)
+        for timer in reason.get("timers", []):
+            late = " (overdue)" if is_overdue(timer["due"]) else ""
+            out(f"  {timer['what']:11} {when(timer['due'])}{late}")
+        for why in _nobody(session, reason):
+            out(f"  {'nobody':11} {why}")
+        commands = reason.get("commands", {})
+        for name in ("since", "due", "wakes", "command"):
+            if reason.get(name) and not (commands and name == "command"):
+                text = when(str(reason[name]))
+                late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
+                out(f"  {name:11} {text}{late}")
+        for choice, command in commands.items():
+            out(f"  {choice:11} {command}")
 
 
 def _nobody(session: CliSession, reason: Reason) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
-from flowengine.cli.session import CliSession
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.errors import UsageError
 from flowengine.flow.export.yaml_text import inline
@@ -41,7 +41,7 @@ flowengine tokens create ben --user ben""",
     flag("--content", "let it see inputs, outputs and events, with --role"),
     arg("--expires", "DURATION", "default: it does not expire", type=read.duration),
 )
-def tokens_create_command(arguments: Namespace) -> int:
+def tokens_create_command(arguments: Namespace) -> None:
     """Create it.
 
     Raises:
@@ -64,12 +64,10 @@ def tokens_create_command(arguments: Namespace) -> int:
         else:
             token = _created_here(arguments, session, user)
     if arguments.json:
-        out_json({"name": arguments.name, "user": user, "token": token})
-        return 0
+        return out_json({"name": arguments.name, "user": user, "token": token})
     if not arguments.quiet:
         err("this token is shown only once:")
     out(token)
-    return 0
 
 
 def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
@@ -99,24 +97,20 @@ def _warn_of_no_rights(user: str, arguments: Namespace) -> None:
     err(f"      - {inline({**entry, **flows})}")
 
 
-@command("list the tokens for the API, without their secrets", "flowengine tokens list")
-def tokens_list_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        served: Any = session.engine
-        views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
+@session_command("list the tokens for the API, without their secrets", "flowengine tokens list")
+def tokens_list_command(session: CliSession, arguments: Namespace) -> None:
+    served: Any = session.engine
+    views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
     if arguments.json:
-        out_json(views)
-        return 0
+        return out_json(views)
     if not views:
-        err("no tokens exist: flowengine tokens create NAME")
-        return 0
+        return err("no tokens exist: flowengine tokens create NAME")
     rows = [
         [view["name"], view["user"], view["status"], view.get("role", "-"), " ".join(view["flows"]),
          when(view.get("expires_at", "-")), when(view.get("used_at", "-"))]
         for view in views
     ]  # fmt: skip
     out_table(rows, "NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED")
-    return 0
 
 
 def _tokens_here(session: CliSession) -> list[Any]:
@@ -129,21 +123,19 @@ def _tokens_here(session: CliSession) -> list[Any]:
         records.close()
 
 
-@command(
+@session_command(
     "revoke a token for the API: a running server refuses it from then on",
     "flowengine tokens revoke ci",
     arg("name", "NAME", "name of the token"),
 )
-def tokens_revoke_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session:
-        served: Any = session.engine
-        revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)
-        view = revoke(arguments.name)
+def tokens_revoke_command(session: CliSession, arguments: Namespace) -> None:
+    served: Any = session.engine
+    revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)
+    view = revoke(arguments.name)
     if arguments.json:
         out_json(view)
     elif not arguments.quiet:
         err(f"revoked {arguments.name}")
-    return 0
 
 
 def _revoked_here(session: CliSession, name: str) -> Any:

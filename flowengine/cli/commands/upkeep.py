@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, many
-from flowengine.cli.session import CliSession
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import out, out_json, out_text
 from flowengine.cli.views.environments import examined
 from flowengine.execution_environment import EnvironmentManager
@@ -23,7 +23,7 @@ from flowengine.worker.loop import are_reported
 flowengine doctor
 flowengine doctor --json""",
 )
-def doctor_command(arguments: Namespace) -> int:
+def doctor_command(arguments: Namespace) -> None:
     """Probe every kind in every sandbox, without opening an environment.
 
     Returns:
@@ -38,7 +38,6 @@ def doctor_command(arguments: Namespace) -> int:
     else:
         for line in (*examined(probes), *_of_models(), *_of_workers(arguments.store)):
             out(line)
-    return 0
 
 
 def _of_models() -> Iterator[str]:
@@ -58,7 +57,7 @@ def _of_workers(named: str | None) -> Iterator[str]:
         yield printable(f"a worker notices writes to {folder} {how}")
 
 
-@command(
+@session_command(
     "delete executions that have ended, idle sessions of agents and past shared budgets",
     """\
 flowengine prune
@@ -78,12 +77,11 @@ flowengine prune --older-than 7d --status succeeded""",
         choices=["succeeded", "failed", "cancelled"],
     ),
 )
-def prune_command(arguments: Namespace) -> int:
+def prune_command(session: CliSession, arguments: Namespace) -> None:
     """Delete them."""
-    with CliSession(arguments) as session:
-        pruned = session.engine.executions.prune(
-            older_than=arguments.older_than, status=arguments.status
-        )
+    pruned = session.engine.executions.prune(
+        older_than=arguments.older_than, status=arguments.status
+    )
     if arguments.json:
         out_json(pruned._asdict())
     else:
@@ -93,7 +91,6 @@ def prune_command(arguments: Namespace) -> int:
             f"deleted {pruned.executions} executions and {pruned.artifacts} files "
             f"({mib:.1f} MiB){periods}"
         )
-    return 0
 
 
 @command(
@@ -104,9 +101,8 @@ flowengine completion zsh > ~/.zfunc/_flowengine
 flowengine completion fish > ~/.config/fish/completions/flowengine.fish""",
     arg("shell", None, "bash, zsh or fish", choices=["bash", "zsh", "fish"]),
 )
-def completion_command(arguments: Namespace) -> int:
+def completion_command(arguments: Namespace) -> None:
     """Print the code."""
     from argcomplete.shell_integration import shellcode
 
     out_text(shellcode(["flowengine"], shell=arguments.shell).strip())
-    return 0

@@ -126,7 +126,7 @@ class Keyboard:
         while True:
             chars = decoder.decode(self._awaited())
             for at, char in enumerate(chars):
-                is_followed = at + 1 < len(chars) or self._has_more()
+                is_followed = at + 1 < len(chars) or bool(select([self._handle], [], [], 0)[0])
                 if line.feed(char, is_followed=is_followed):
                     self.write("\n")
                     return line.text
@@ -135,9 +135,6 @@ class Keyboard:
         """Write to the terminal, if it can be written to."""
         with suppress(OSError):
             os.write(self._handle, text.encode(errors="replace"))
-
-    def _has_more(self) -> bool:
-        return bool(select([self._handle], [], [], 0)[0])
 
     def _awaited(self) -> bytes:
         """Return the next keys.

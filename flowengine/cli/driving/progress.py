@@ -200,7 +200,11 @@ class ProgressDisplay:
             for whole in wholes(step.address):
                 self._since.setdefault((execution, whole), step.at)
             self.begin(step.address, step.at)
-            self._make_room(execution, step.address)
+            keys = [part.partition("]")[0] for part in step.address.split("[")[1:]]
+            longest = max(map(len, keys), default=0) + len("[]")
+            if longest > self._key_width:
+                self._key_width = longest
+                self._widen(address_width(self._flow(execution).compiled, longest))
             if self._verbose:
                 self._line(step.address, "running", _shown_value(step.input))
         elif step.status in TOLD:
@@ -316,14 +320,6 @@ class ProgressDisplay:
         address = place_name(address)
         self._widen(len(address))
         self.line(f"  {printable(address):{self._width}} {shown} {detail}".rstrip())
-
-    def _make_room(self, execution: str, address: str) -> None:
-        """Widen the address column for the key of an item, before its first line is shown."""
-        keys = [part.partition("]")[0] for part in address.split("[")[1:]]
-        longest = max(map(len, keys), default=0) + len("[]")
-        if longest > self._key_width:
-            self._key_width = longest
-            self._widen(address_width(self._flow(execution).compiled, longest))
 
     def _widen(self, width: int) -> None:
         self._width = max(self._width, min(width, WIDEST_ADDRESS))

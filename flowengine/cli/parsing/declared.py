@@ -18,14 +18,16 @@ class Command(NamedTuple):
     example: str
     """Lines to paste."""
     add_arguments: Added
-    run: Callable[[Namespace], int]
-    """Runs it, and returns the exit code."""
+    run: Callable[[Namespace], int | None]
+    """Runs it, and returns the exit code. None: 0."""
 
 
 def command(
     help: str, example: str, *arguments: Added
-) -> Callable[[Callable[[Namespace], int]], Command]:
-    """Make a command of a function that takes its arguments and returns the exit code.
+) -> Callable[[Callable[[Namespace], int | None]], Command]:
+    """Make a command of a function that takes its arguments.
+
+    It returns the exit code, or None for 0.
 
     Args:
         help: Its effect, in one line.

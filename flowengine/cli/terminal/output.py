@@ -242,7 +242,7 @@ def writing(path: str | Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be written: {why}") from None
 
 
-def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
+def print_or_write(text: str, path: str | None, *, quiet: bool) -> None:
     """Print a text, or write it to a file that the command line names.
 
     Args:
@@ -255,12 +255,11 @@ def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
     """
     if path is None:
         out_text(text.rstrip("\n"))
-        return 0
+        return
     with writing(path), open(path, "w", encoding="utf-8") as file:
         file.write(text)
     if not quiet:
         err(f"written to {path}")
-    return 0
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -41,7 +41,17 @@ def show_outcome(session: CliSession, result: ExecutionResult) -> int:
     if getattr(session.arguments, "events", False):
         return code
     if result.ended:
-        _show_end(session, result)
+        took = ""
+        if not session.is_served:
+            record = session.engine.store.execution(result.execution)
+            begun = max(record.created_at, session.began)  # the time between commands is no work
+            took = f" in {duration((record.ended_at or begun) - begun)}"
+        if not session.arguments.quiet:
+            err(f"{paint(result.status, STATUS_COLOURS.get(result.status))}{took}")
+        if result.error is not None:
+            _show_error(session, result)
+        for name, value in (result.outputs or {}).items():
+            out(output_entry(name, value))
     elif not session.arguments.quiet:
         say_waits(session, result)
     return code
@@ -68,20 +78,6 @@ def output_entry(name: str, value: Any) -> str:
     if isinstance(value, dict) and {"result", "messages", "no_progress"} <= value.keys():
         value = value["result"]
     return entry(name, value)
-
-
-def _show_end(session: CliSession, result: ExecutionResult) -> None:
-    if session.is_served and not session.arguments.quiet:
-        err(paint(result.status, STATUS_COLOURS.get(result.status)))
-    elif not session.arguments.quiet:
-        record = session.engine.store.execution(result.execution)
-        begun = max(record.created_at, session.began)  # the time between commands is no work
-        took = duration((record.ended_at or begun) - begun)
-        err(f"{paint(result.status, STATUS_COLOURS.get(result.status))} in {took}")
-    if result.error is not None:
-        _show_error(session, result)
-    for name, value in (result.outputs or {}).items():
-        out(output_entry(name, value))
 
 
 def _show_error(session: CliSession, result: ExecutionResult) -> None:

@@ -44,7 +44,10 @@ def say_waits(session: CliSession, result: ExecutionResult) -> None:
     for line in described(session, result.execution, result.waits[:MOST]):
         err(line)
     reasons = _no_waits(session, result)
-    _say_locks(session, result)
+    if result.waits and result.status == "waiting":
+        for reason in session.engine.executions.why(result.execution, waits=False):
+            if "lock" in reason:
+                _say(session, reason)
     if len(result.waits) > MOST:
         more = session.command("approvals", "list", "--execution", short)
         err(f"  … and {len(result.waits) - MOST} more: {more}")
@@ -62,14 +65,6 @@ def _no_waits(session: CliSession, result: ExecutionResult) -> list[Reason]:
     for reason in reasons:
         _say(session, reason)
     return reasons
-
-
-def _say_locks(session: CliSession, result: ExecutionResult) -> None:
-    """Report steps that wait for locks of other executions."""
-    if result.waits and result.status == "waiting":
-        for reason in session.engine.executions.why(result.execution, waits=False):
-            if "lock" in reason:
-                _say(session, reason)
 
 
 def _say(session: CliSession, reason: Reason) -> None:

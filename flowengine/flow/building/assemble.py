@@ -158,7 +158,10 @@ class Built:
             if name not in given:
                 call = self._called(name, step, items)
                 if len(call) > 1:
-                    self._ambiguous(step, name, call)
+                    place = step.place.position(("with", name))
+                    message = f"the parameter {name!r} of step {step.id!r} is {' and '.join(call)}"
+                    hint = f"pass with_={{{name!r}: ...}} to choose one"
+                    self.problems.append(Diagnostic("E402", message, place.file, *place[:3], hint))
                 if call:
                     bound[name] = f"${{{{ {call[0]} }}}}"
         if bound:
@@ -172,12 +175,6 @@ class Built:
         places += [f"state.{name}"] if name in state else []
         is_step = name in self._ids and name != step.id
         return places + ([f"steps.{name}.output"] if is_step else [])
-
-    def _ambiguous(self, step: Step, name: str, places: list[str]) -> None:
-        place = step.place.position(("with", name))
-        message = f"the parameter {name!r} of step {step.id!r} is {' and '.join(places)}"
-        hint = f"pass with_={{{name!r}: ...}} to choose one"
-        self.problems.append(Diagnostic("E402", message, place.file, *place[:3], hint))
 
     def _order(self, steps: list[Any]) -> None:
         """Put the first step of the flow first, and keep the steps declared in a row together."""

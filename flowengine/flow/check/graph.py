@@ -159,11 +159,6 @@ class _Body:
 
     # Meetings
 
-    def _played_in_full(self) -> token_game.GameVerdict:
-        if self._full_game is None:
-            self._full_game = self._play(self.net, full=True, limit=CLASH_LIMIT)
-        return self._full_game
-
     def _played_for_stalls(self) -> token_game.GameVerdict:
         if self._stall_game is None:
             self._stall_game = self._play(self.net)
@@ -188,7 +183,9 @@ class _Body:
         suspected = dict.fromkeys([*pairs.clashes, *(outrun(self.net) if doubtful is None else ())])
         reported: list[Place] = []
         for place in sorted(suspected):
-            verdict = self._played_in_full()
+            if self._full_game is None:
+                self._full_game = self._play(self.net, full=True, limit=CLASH_LIMIT)
+            verdict = self._full_game
             if verdict.complete and place not in verdict.clashes:
                 continue
             if place not in pairs.clashes:

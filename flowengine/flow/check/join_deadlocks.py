@@ -117,7 +117,7 @@ class _Promises:
             return self.at_end
         result = self.everything
         for move in node.moves:
-            result &= self._feed_all(move.sure) | self._feed_one_of(move)
+            result &= reduce(or_, map(self._feed, move.sure), 0) | self._feed_one_of(move)
         return self._unless_withdrawn(place, result)
 
     def _feed(self, edge: EdgeId) -> int:
@@ -137,9 +137,6 @@ class _Promises:
                 # If it is withdrawn before this join, that join has fired.
                 fed &= self.delivers[join]
         return fed
-
-    def _feed_all(self, edges: Iterable[EdgeId]) -> int:
-        return reduce(or_, map(self._feed, edges), 0)
 
     def _feed_one_of(self, move: Move) -> int:
         """Return the edges that all conditional entries of a move feed: one of them is taken."""

@@ -186,7 +186,14 @@ class Actions:
             spec, schema = self._alternative(given, "ok", view)
             info.spec["wait"] = WaitSpec(mode="first", alternatives=[spec])
             return schema
-        self._check_alternatives(several)
+        seen: set[str] = set()
+        for item in several:
+            if item.id in seen:
+                message = f"two alternatives have the id {item.id!r}"
+                self.report.at(
+                    "E105", message, (*item.loc, "id"), "ids are the outcomes of the step"
+                )
+            seen.add(item.id)
         parts = [self._alternative(item, item.id, view) for item in several]
         mode = "first" if given.first is not None else "all"
         info.spec["wait"] = WaitSpec(
@@ -196,16 +203,6 @@ class Actions:
         if mode == "all":
             return list_of(_result(UNKNOWN))
         return parts[0][1] if len(parts) == 1 else _result(UNKNOWN)
-
-    def _check_alternatives(self, several: list[Alternative]) -> None:
-        seen: set[str] = set()
-        for item in several:
-            if item.id in seen:
-                message = f"two alternatives have the id {item.id!r}"
-                self.report.at(
-                    "E105", message, (*item.loc, "id"), "ids are the outcomes of the step"
-                )
-            seen.add(item.id)
 
     def _alternative(
         self, given: Wait | Alternative, name: str, view: VisibleNames
@@ -219,21 +216,16 @@ class Actions:
         elif given.signal is not None:
             return spec, self._signal(spec, given, view)
         elif given.when is not None:
-            self._on_state(spec, given, view)
+            loc = (*given.loc, "when")
+            before = len(self.report.diagnostics.errors)
+            with self.expressions.noting_state() as keys:
+                spec["when"] = self.expressions.condition(str(given.when), loc, view)
+            if not keys and len(self.report.diagnostics.errors) == before:
+                message = "this uses nothing of 'state', so nothing would ever end the wait"
+                self.report.at("E103", message, loc, "name a state key that some step sets")
+            elif "*" not in keys:
+                spec["watches"] = sorted(keys)
         return spec, _result(NOTHING)
-
-    def _on_state(
-        self, spec: AlternativeSpec, given: Wait | Alternative, view: VisibleNames
-    ) -> None:
-        loc = (*given.loc, "when")
-        before = len(self.report.diagnostics.errors)
-        with self.expressions.noting_state() as keys:
-            spec["when"] = self.expressions.condition(str(given.when), loc, view)
-        if not keys and len(self.report.diagnostics.errors) == before:
-            message = "this uses nothing of 'state', so nothing would ever end the wait"
-            self.report.at("E103", message, loc, "name a state key that some step sets")
-        elif "*" not in keys:
-            spec["watches"] = sorted(keys)
 
     def _signal(
         self, spec: AlternativeSpec, given: Wait | Alternative, view: VisibleNames

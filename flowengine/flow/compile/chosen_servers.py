@@ -30,12 +30,6 @@ class ChosenServer(NamedTuple):
     """The environments of the file."""
     named: Mapping[str, Any]
 
-    def list_servers(self) -> bool:
-        """Return whether the rules of all of them list the reachable servers."""
-        return all(
-            self.environments.lists_servers(name) for use in self.named.values() for name in use
-        )
-
 
 def chosen_by_caller(tools: Tools, callee: Callee, model: Tool, use: ChosenServer) -> str | None:
     """Return the expression by which the caller of a tool chooses a server, or None.
@@ -64,7 +58,9 @@ def _is_free(
     names = [name for named in (model.environments or {}).values() for name in named]
     given = environment_uses.names(typed.value for typed in callee.environments.values())
     names += [name for name in given if name in environments.scope.model.environments]
-    lists = all(map(environments.lists_servers, names)) and use.list_servers()
+    lists = all(map(environments.lists_servers, names)) and all(
+        use.environments.lists_servers(name) for use in use.named.values() for name in use
+    )
     return callee.has_secret and not lists
 
 

@@ -59,7 +59,12 @@ class Edges:
             self._handlers(info)
             if info.model.next is not None:
                 self._next(info, info.model.next)
-            self._coming_in(info)
+            if info.model.join is not None:
+                info.spec["join"] = join_spec(info.model.join)
+            if info.model.trigger is not None:
+                info.spec["trigger"] = trigger_spec(info.model.trigger)
+            if info.model.when is not None:
+                info.spec["when"] = CONDITION
         if isinstance(self.plan.model.on_error, list):
             self.plan.flow["on_error"] = [self._handler(None, h) for h in self.plan.model.on_error]
         for info in self.plan.steps:
@@ -76,15 +81,6 @@ class Edges:
         for info in self.plan.steps:
             if info.model.join is not None and info.model.join.from_ is not None:
                 self._check_from(info, info.model.join)
-
-    def _coming_in(self, info: Info) -> None:
-        """Write the settings for arrivals at a step: `join`, `trigger`, and any condition."""
-        if info.model.join is not None:
-            info.spec["join"] = join_spec(info.model.join)
-        if info.model.trigger is not None:
-            info.spec["trigger"] = trigger_spec(info.model.trigger)
-        if info.model.when is not None:
-            info.spec["when"] = CONDITION
 
     # Targets
 

@@ -207,14 +207,14 @@ class Expressions:
         path = _PATH.fullmatch(text)
         braces = [path] if path else list(_BRACES.finditer(text))
         for match in braces:
-            source, filtered = _without_filters((match[1] or match[2]).strip())
+            source, *filters = _FILTER.split((match[1] or match[2]).strip())
             root = source.partition(".")[0]
             checked = check(source, view.names(source)) if root in {*view.roots, "steps"} else None
             if checked is not None and checked.references and not checked.problems:
                 message = f"this is text, not an expression: {match[0]!r} is not evaluated"
                 offset, length = match.start(), len(match[0])
                 hint = f"write '${{{{ {source} }}}}'"
-                if filtered:
+                if filters:
                     hint += ". CEL has functions in place of filters, as in '${{ size(x) }}'"
                 self.report.inside("W307", message, loc, offset, length, hint)
 
@@ -287,12 +287,6 @@ def together(parts: dict[str, TypedValue]) -> TypedValue:
     if all(part.constant for part in parts.values()):
         return constant({key: part.value[1] for key, part in parts.items()})
     return TypedValue(["map", {key: part.value for key, part in parts.items()}], {"type": "object"})
-
-
-def _without_filters(source: str) -> tuple[str, bool]:
-    """Return an expression without the filters of other tools (`x | upper`), and if it had any."""
-    value, *filters = _FILTER.split(source)
-    return value, bool(filters)
 
 
 # Addresses with expressions: the origin of the host of a request.

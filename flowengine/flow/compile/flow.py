@@ -163,7 +163,11 @@ class Compiler:
         self.steps.write()
         self.steps.open_first(self.tools.environments.eager())
         self._outputs()
-        self._titled()
+        title = self.model.title
+        if self.model.is_own and title is not None and has_expression(title):
+            self.plan.flow["titled"] = self.expressions.of_type(
+                title, ("title",), self.scopes.outside(), TEXT
+            )
         self._keep_what_is_named()
         self._check()
 
@@ -319,14 +323,6 @@ class Compiler:
             loc = (*self.model.loc, "outcome")
             self.plan.flow["outcome"] = self.expressions.of_type(
                 self.model.outcome, loc, view, TEXT
-            )
-
-    def _titled(self) -> None:
-        """Compile the title of an execution, if it has expressions."""
-        title = self.model.title
-        if self.model.is_own and title is not None and has_expression(title):
-            self.plan.flow["titled"] = self.expressions.of_type(
-                title, ("title",), self.scopes.outside(), TEXT
             )
 
     def _keep_what_is_named(self) -> None:

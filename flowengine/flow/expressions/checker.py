@@ -513,7 +513,15 @@ class _Check:
         while unique in self.roots.schema.get("properties", {}) or unique in self.local.values():
             unique += "'"
         outer = self.names, self.local
-        self.names = self._with_item(name, over.items)
+        properties = {**self.names.schema.get("properties", {}), name: over.items}
+        hidden = {
+            dotted: note
+            for dotted, note in self.names.hidden.items()
+            if dotted.split(".")[0] != name
+        }
+        self.names = self.names._replace(
+            schema={**self.names.schema, "properties": properties}, hidden=hidden
+        )
         self.local = {**self.local, name: unique}
         if node.name == "map":
             tests = [self._condition(test) for test in node.args[1:-1]]
@@ -525,18 +533,6 @@ class _Check:
         self.names, self.local = outer
         nodes = [body.node for body in bodies]
         return TypedPart(["loop", node.name, over.node, unique, nodes], schema)
-
-    def _with_item(self, name: str, schema: Schema) -> DeclaredNames:
-        """Return the names inside a loop."""
-        properties = {**self.names.schema.get("properties", {}), name: schema}
-        hidden = {
-            dotted: note
-            for dotted, note in self.names.hidden.items()
-            if dotted.split(".")[0] != name
-        }
-        return self.names._replace(
-            schema={**self.names.schema, "properties": properties}, hidden=hidden
-        )
 
     # Operators
 

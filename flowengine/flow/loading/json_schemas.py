@@ -124,25 +124,21 @@ def _keyword(
     elif key in SCHEMAS:
         yield from _problems(value, loc, defs=defs)
     elif key in LISTS or key in MAPS:
-        yield from _nested(key, value, loc, defs)
+        if key in LISTS and isinstance(value, list) and value:
+            for index, item in enumerate(value):
+                yield from _problems(item, (*loc, index), defs=defs)
+        elif key in MAPS and isinstance(value, dict):
+            for name, entry in value.items():
+                if key == "patternProperties":
+                    yield from _regular_expression(name, (*loc, name), key=True)
+                yield from _problems(entry, (*loc, name), defs=defs)
+        else:
+            what = "a list of JSON Schemas" if key in LISTS else "a mapping of JSON Schemas"
+            yield SchemaProblem(loc, "E103", f"expected {what}, got {shown(value)}")
     elif key in SIMPLE:
         yield from SIMPLE[key](value, loc)
     else:
         yield from _simple(key, value, loc)
-
-
-def _nested(key: str, value: Any, loc: Loc, defs: Any) -> Iterator[SchemaProblem]:
-    if key in LISTS and isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _problems(item, (*loc, index), defs=defs)
-    elif key in MAPS and isinstance(value, dict):
-        for name, entry in value.items():
-            if key == "patternProperties":
-                yield from _regular_expression(name, (*loc, name), key=True)
-            yield from _problems(entry, (*loc, name), defs=defs)
-    else:
-        what = "a list of JSON Schemas" if key in LISTS else "a mapping of JSON Schemas"
-        yield SchemaProblem(loc, "E103", f"expected {what}, got {shown(value)}")
 
 
 def _simple(key: str, value: Any, loc: Loc) -> Iterator[SchemaProblem]:

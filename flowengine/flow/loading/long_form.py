@@ -22,7 +22,7 @@ from flowengine.flow.models.base import not_yet, refused_keys
 from flowengine.flow.models.kinds import configuration, is_kind, kind_names, short_form
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import Faults
-from flowengine.flow.source.synonyms import Meant, synonym
+from flowengine.flow.source.synonyms import synonym
 from flowengine.sdk.texts.near_words import nearest
 
 _KEYS = 3
@@ -177,7 +177,12 @@ class Expander:
             return
         foreign = synonym(cls.__name__, key)
         if foreign is not None:
-            self._foreign_key(cls, key, foreign, given, loc)
+            message = f"unknown key {key!r} in {cls.NOUN}"
+            is_argv = foreign.key == "run" and isinstance(given[key], list)
+            self.faults.add("E102", message, loc, _ARGV if is_argv else foreign.hint, key=True)
+            if foreign.key is not None and foreign.key not in given:
+                self.meant.setdefault(loc[:-1], set()).add(foreign.key)
+                self.faults.leave_out((*loc[:-1], foreign.key))
             return
         meant = nearest(key, [one for one in (*known, *refused) if one not in given])
         # Keys of the author have names as values. An expression is meant as another form.
@@ -207,17 +212,6 @@ class Expander:
         if len(hint) > _LONGEST_HINT:
             hint = f"write {where}: {{{below}: {{OUTCOME: STEP}}}}"
         self.faults.add("E102", message, loc, hint, key=True)
-
-    def _foreign_key(
-        self, cls: type[Part], key: str, foreign: Meant, given: Mapping[str, Any], loc: Loc
-    ) -> None:
-        """Report a key of another tool, without the errors that follow from it."""
-        message = f"unknown key {key!r} in {cls.NOUN}"
-        is_argv = foreign.key == "run" and isinstance(given[key], list)
-        self.faults.add("E102", message, loc, _ARGV if is_argv else foreign.hint, key=True)
-        if foreign.key is not None and foreign.key not in given:
-            self.meant.setdefault(loc[:-1], set()).add(foreign.key)
-            self.faults.leave_out((*loc[:-1], foreign.key))
 
     def _field(self, shape: Shape, value: Any, loc: Loc) -> Any:
         if shape.part is not None and shape.part.SINGLE and shape.within == "list":

@@ -141,7 +141,7 @@ class Loader(yaml.Loader):
         self._line_break()
         self.allow_simple_key = True
         breaks: list[str] = []
-        while not self._is_separator():
+        while not (self.prefix(3) in {"---", "..."} and self.peek(3) in "\0" + _BLANKS):
             blanks = self._blanks()
             self.forward(len(blanks))
             if not (line_break := self._line_break()):
@@ -150,10 +150,6 @@ class Loader(yaml.Loader):
                 return breaks or [" "]
             breaks.append(line_break)
         return None
-
-    def _is_separator(self) -> bool:
-        """Return whether the line separates documents."""
-        return self.prefix(3) in {"---", "..."} and self.peek(3) in "\0" + _BLANKS
 
     def _line_break(self) -> str:
         return str(self.scan_line_break())  # type: ignore[no-untyped-call]

@@ -26,9 +26,8 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.environments.resources import (
     Background,
     Resource,
-    awaitable,
     background,
-    blocking,
+    both_forms,
 )
 from flowengine.sdk.environments.sandboxes import (
     AXES,
@@ -74,9 +73,8 @@ __all__ = [
     "Screen",
     "Spec",
     "Tracer",
-    "awaitable",
     "background",
-    "blocking",
+    "both_forms",
 ]
 
 

@@ -208,8 +208,7 @@ os.register_at_fork(after_in_child=_forked)
 #             '''Add to the counter and return it.'''
 #             return await self.connection.add(n)
 #
-#         add = blocking(_add)
-#         async_add = awaitable(_add)
+#         add, async_add = both_forms(_add)
 #
 # The body of `_add` runs on the background loop. When the resource is released, a running call
 # ends first or is interrupted after a time limit. Later calls are refused.
@@ -316,18 +315,21 @@ class HasVerbs(Protocol):
         """Run one call."""
 
 
-def blocking(
+def both_forms(
     verb: Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]],
-) -> Callable[Concatenate[_Kind, _Args], _Result]:
-    """Return the blocking form of a verb.
+) -> tuple[
+    Callable[Concatenate[_Kind, _Args], _Result],
+    Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]],
+]:
+    """Return the blocking and the asynchronous form of a verb, named `run` and `async_run`.
 
-    Inside a running loop it refuses and names the other form.
+    Inside a running loop, the blocking form refuses and names the other one.
 
     Args:
         verb: A coroutine method, named with a leading underscore.
 
     Returns:
-        A plain method.
+        A plain method, and a coroutine method for any loop.
     """
     name = verb.__name__.lstrip("_")
 
@@ -336,26 +338,11 @@ def blocking(
         refuse_in_loop(None, f"await async_{name}()")
         return background().run(self._call(lambda: verb(self, *args, **kwargs)))
 
-    return _named(call, verb, name)
-
-
-def awaitable(
-    verb: Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]],
-) -> Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]]:
-    """Return a verb that is a coroutine for any loop.
-
-    Args:
-        verb: A coroutine method, named with a leading underscore.
-
-    Returns:
-        A coroutine method.
-    """
-
-    async def call(self: _Kind, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
+    async def async_call(self: _Kind, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
         self.check_open()
         return await background().wait(self._call(lambda: verb(self, *args, **kwargs)))
 
-    return _named(call, verb, f"async_{verb.__name__.lstrip('_')}")
+    return _named(call, verb, name), _named(async_call, verb, f"async_{name}")
 
 
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])

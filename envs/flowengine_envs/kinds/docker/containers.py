@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.sdk import ValidationError
-from flowengine.sdk.environments import Request, awaitable, blocking
+from flowengine.sdk.environments import Request, both_forms
 from flowengine_envs.kinds.results import (
     ContainerResult,
     LimitMet,
@@ -241,8 +241,7 @@ class Containers(InWorkspace):
             stderr_file=captured["stderr"].get("file"),
         )
 
-    run = blocking(_run)
-    async_run = awaitable(_run)
+    run, async_run = both_forms(_run)
 
     def _box(self, argv: Sequence[str], env: Mapping[str, str], image: str | None) -> Docker:
         """Return a container for a command. A built image stays the one from the opening."""

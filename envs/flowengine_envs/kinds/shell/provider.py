@@ -14,7 +14,7 @@ from flowengine.sdk import (
     StepContext,
     ValidationError,
 )
-from flowengine.sdk.environments import Request, Screen, Spec
+from flowengine.sdk.environments import Screen, Spec
 from flowengine.sdk.texts.visible_text import printable_lines
 from flowengine_envs.kinds.configurations import ShellConfig
 from flowengine_envs.kinds.shell.result import ShellResult, step_code
@@ -47,16 +47,6 @@ class ShellProvider(SupervisedProvider[Shell]):
                     raise EnvironmentUnavailable(
                         f"{spec}: this machine has no {name}: apt-get install {name}"
                     )
-
-    async def ensure(self, request: Request) -> Shell:
-        """Open a sandbox and start a shell in it."""
-        resource = await self.open(request, Shell)
-        try:
-            await resource.start(request.deadline)
-        except BaseException:
-            await resource.close()
-            raise
-        return resource
 
     async def screen(self, resource: Shell) -> Screen:
         """Return the lines of its first terminal, which is only read."""

@@ -21,9 +21,8 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import (
     Request,
     Sandbox,
-    awaitable,
     background,
-    blocking,
+    both_forms,
 )
 from flowengine_envs.kinds.results import OnOutput, limit_met, names_refused_size
 from flowengine_envs.kinds.shell.input import (
@@ -155,26 +154,19 @@ class Shell(Supervised):
         self._began = (timeout, Counted(self.sandbox))
         lines = None if on_output is None else LineAssembler(self._masked, on_output)
         try:
-            return await self._begin_in_any(text, hard, wait, lines)
+            result = await self._begin(text, hard, wait, lines)
+            for _ in range(_SHELLS):
+                if result.id or result.status != "lost" or not result.shell_restarted:
+                    break
+                await self._enter()
+                result = await self._begin(text, hard, wait, lines)
+                result = result._replace(shell_restarted=True)
+            return result
         finally:
             if lines is not None:
                 lines.close()
 
-    run = blocking(_run)
-    async_run = awaitable(_run)
-
-    async def _begin_in_any(
-        self, text: bytes, hard: float | None, wait: float | None, lines: LineAssembler | None
-    ) -> ShellResult:
-        """Start a command. If the shell ends before reading it, use the next shell."""
-        result = await self._begin(text, hard, wait, lines)
-        for _ in range(_SHELLS):
-            if result.id or result.status != "lost" or not result.shell_restarted:
-                break
-            await self._enter()
-            result = await self._begin(text, hard, wait, lines)
-            result = result._replace(shell_restarted=True)
-        return result
+    run, async_run = both_forms(_run)
 
     async def _run_in_turn(
         self, command: str, on_output: OnOutput | None = None, timeout: float = UNBOUNDED
@@ -196,7 +188,7 @@ class Shell(Supervised):
                 result = (await self._wait(GRACE))._replace(status="waiting_for_input")
             return result
 
-    async_run_in_turn = awaitable(_run_in_turn)
+    run_in_turn, async_run_in_turn = both_forms(_run_in_turn)
 
     async def _wait(self, wait: float | None = None) -> ShellResult:
         """Wait until the running command has ended or waits for input.
@@ -214,8 +206,7 @@ class Shell(Supervised):
         check_wait(self.name, wait)
         return await self._answer("await", wait=wait)
 
-    wait = blocking(_wait)
-    async_wait = awaitable(_wait)
+    wait, async_wait = both_forms(_wait)
 
     async def _send(self, text: str) -> None:
         """Type text. A program that waits for a line reads it once it ends with a line feed.
@@ -229,8 +220,7 @@ class Shell(Supervised):
         data = text.replace("\n", "\r").encode()
         await self._ask("send", data)
 
-    send = blocking(_send)
-    async_send = awaitable(_send)
+    send, async_send = both_forms(_send)
 
     async def _keys(self, *names: str) -> None:
         """Press keys.
@@ -247,8 +237,7 @@ class Shell(Supervised):
         if names:
             await self._ask("press", keys=list(names))
 
-    keys = blocking(_keys)
-    async_keys = awaitable(_keys)
+    keys, async_keys = both_forms(_keys)
 
     async def _interrupt(self) -> bool:
         """Interrupt the running command, as Ctrl-C does.
@@ -261,8 +250,7 @@ class Shell(Supervised):
         """
         return bool((await self._ask("interrupt"))["found"])
 
-    interrupt = blocking(_interrupt)
-    async_interrupt = awaitable(_interrupt)
+    interrupt, async_interrupt = both_forms(_interrupt)
 
     async def _screen(self) -> str:
         """Return the current content of the terminal, for full-screen programs.
@@ -276,8 +264,7 @@ class Shell(Supervised):
         answer = await self._ask("screen")
         return bytes(answer["payload"]).decode(errors="replace")
 
-    screen = blocking(_screen)
-    async_screen = awaitable(_screen)
+    screen, async_screen = both_forms(_screen)
 
     async def _resize(self, columns: int, rows: int) -> None:
         """Set the size of the terminal, initially 200 by 50. Programs in it receive SIGWINCH.
@@ -293,8 +280,7 @@ class Shell(Supervised):
         check_size(self.name, columns, rows)
         await self._ask("resize", columns=columns, rows=rows)
 
-    resize = blocking(_resize)
-    async_resize = awaitable(_resize)
+    resize, async_resize = both_forms(_resize)
 
     def attach_command(self) -> str:
         """Return the command that shows this terminal in another one, read-only.
@@ -341,8 +327,7 @@ class Shell(Supervised):
             raise
         return other
 
-    another = blocking(_another)
-    async_another = awaitable(_another)
+    another, async_another = both_forms(_another)
 
     async def _end(self) -> None:
         """End another shell and everything that runs in it. The sandbox and other shells remain.
@@ -356,8 +341,7 @@ class Shell(Supervised):
             )
         await self._hang_up()
 
-    end = blocking(_end)
-    async_end = awaitable(_end)
+    end, async_end = both_forms(_end)
 
     async def _hang_up(self) -> None:
         self._ended = self._is_lost = True

@@ -215,9 +215,6 @@ class Attached(asyncio.streams.FlowControlMixin):
                 )
                 return
             self.upgraded.set_result(None)
-        self._demultiplex(data)
-
-    def _demultiplex(self, data: bytes) -> None:
         at = 0
         while at < len(data):
             if self._left:
