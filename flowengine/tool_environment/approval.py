@@ -1,51 +1,34 @@
-"""Approval of calls: the authority, its callback, and open questions. In doubt, no."""
+"""Requests for decisions about calls from a function, and the turns of calls. In doubt, no."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Literal
+from contextlib import contextmanager
+from typing import Any
 
-from flowengine.engines.tool_authority import decision_of
 from flowengine.errors import InputError
-from flowengine.sdk import StepError
-from flowengine.sdk.python.argument_checks import check_kinds
+from flowengine.sdk.python.argument_checks import check_function, check_kinds
 from flowengine.sdk.python.user_code import bounded, is_coroutine_function, lasting
 from flowengine.sdk.python.user_code import call as call_plugin
-from flowengine.sdk.steps.previews import Shown
-from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.tools.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.tool_environment.calls import Call, resolve
-from flowengine.tool_environment.context import Turns
-from flowengine.tool_environment.errors import DecisionError
-from flowengine.tool_environment.observers import check_callback
-from flowengine.tool_environment.registration import Registering
-
-AUTO, BY_TOOL = "auto", "tool"
-"""Recorded approvers of calls that are approved automatically, and that require no approval."""
-AutoApprove = Literal["nothing", "asking", "everything"]
-Callback = Callable[[ToolCall], Any]
-DEFERRED = ApprovalResponse(approved=False, decision="defer")
 
 
 class CallbackAuthority:
-    """Requests decisions from a callback. Without a callback, it approves every call.
+    """Requests decisions from a callback.
 
     Args:
         callback: Takes the call and returns an `ApprovalResponse`, a mapping with the same fields,
-            or a boolean. It can be a coroutine function. None: every call is approved.
+            or a boolean. It can be a coroutine function.
         timeout: Maximum seconds for the callback. None: unlimited.
-
-    Raises:
-        RegistrationError: The callback cannot be called with one argument.
     """
 
-    def __init__(self, callback: Callback | None = None, *, timeout: float | None = None) -> None:
+    def __init__(self, callback: Any, *, timeout: float | None = None) -> None:
         check_kinds(float, timeout=timeout)
-        if callback is not None:
-            check_callback(callback, 1, "an approval callback")
-        self.callback = callback
+        check_function(callback, "it takes a ToolCall")
+        self._callback = callback
         self._timeout = timeout
         self._turns = Turns()
 
@@ -59,169 +42,56 @@ class CallbackAuthority:
             The decision. Anything other than a valid approval is a rejection, with the reason as
             feedback.
         """
-        if self.callback is None:
-            return EnvironmentResponse(result=ApprovalResponse(approved=True, by=AUTO))
         # A blocking callback, such as a prompt at a terminal, receives one call at a time.
-        with self._turns.queue(exclusive=not is_coroutine_function(self.callback)) as granted:
+        with self._turns.queue(exclusive=not is_coroutine_function(self._callback)) as granted:
             await asyncio.wrap_future(granted)
-            outcome = await bounded(self._timeout, call_plugin(self.callback, call_))
+            outcome = await bounded(self._timeout, call_plugin(self._callback, call_))
+        fault = outcome.fault(self._timeout)
         try:
-            if outcome.late:
-                decision = _no(f"the approval callback did not answer within {self._timeout:g} s")
-            elif outcome.error is not None:
-                decision = _no(f"the approval callback raised {describe(outcome.error)}")
-            else:
-                decision = ApprovalResponse.of(outcome.value)
+            decision = ApprovalResponse.of(outcome.value)
         except InputError as error:
-            decision = _no(f"the approval callback's answer was refused: {error.message}")
+            why = f" failed: {fault}" if fault else f"'s answer was refused: {error.message}"
+            why = f"the approval callback{why}"
+            decision = ApprovalResponse(approved=False, feedback=why[:2000])
         return EnvironmentResponse(result=decision.model_copy(update={"by": "callback"}))
 
 
-def _no(why: str) -> ApprovalResponse:
-    """Return a rejection for a reason other than the approver's."""
-    return ApprovalResponse(approved=False, feedback=why[:2000])
+_Turn = tuple[Future[Any], bool]
 
 
-class Deciding(Registering):
-    """The part of an environment that decides about its calls."""
+class Turns:
+    """Grants turns to calls of one environment, on any loop and thread, in order.
 
-    authority: Any
-    _auto: AutoApprove
-    _warned = False
-
-    def register_tool_approval_callback(
-        self, callback: Callback, *, timeout: float | None = None
-    ) -> None:
-        """Request decisions about all calls from a callback.
-
-        Args:
-            callback: Takes the `ToolCall` and returns an `ApprovalResponse`, a mapping with its
-                fields, or a boolean. It can be a coroutine function.
-            timeout: Maximum seconds for the callback. A late decision counts as a rejection.
-
-        Raises:
-            RegistrationError: It cannot be called with a call.
-        """
-        self.authority = CallbackAuthority(callback, timeout=timeout)
-
-    def clear_tool_approval_callback(self) -> None:
-        """Remove the approval callback. It still decides open questions."""
-        self.authority = CallbackAuthority()
-
-    def decide(
-        self, call_id: str, decision: ApprovalResponse | Mapping[str, Any], *, by: str = "person"
-    ) -> None:
-        """Answer an open question. The first decision counts.
-
-        Args:
-            call_id: Id of the call.
-            decision: The decision.
-            by: The approver.
-
-        Raises:
-            DecisionError: The question does not exist, or the decision is invalid. The question
-                remains unchanged.
-        """
-        call = self._known(call_id, DecisionError)
-        if call.question is None or call.question.done():
-            how = f", it is {call.signal.reason}" if call.signal.aborted else ""
-            raise DecisionError("not_open", f"call '{call_id}' has no open question{how}")
-        try:
-            checked = _checked(call, decision)
-        except InputError as error:
-            raise DecisionError("invalid_decision", error.message, field=error.field) from None
-        if checked.decision != "defer":
-            resolve(call.question, checked.model_copy(update={"by": by}))
-
-    def questions(self) -> list[ToolCall]:
-        """Return the calls with an open question, with secrets masked, in order of registration."""
-        open_ones = (call for call in [*self._calls.values()] if call.question is not None)
-        return [self._watchers.copy(call.view()) for call in open_ones]
-
-    def _automatic(self, call: Call) -> ApprovalResponse | None:
-        """Return the automatic decision about a call, or None if a decision must be requested."""
-        needed = call.options.approval
-        is_auto = self._auto == "everything" or (self._auto == "asking" and needed != "required")
-        if needed == "none":
-            by = BY_TOOL
-        elif is_auto and not _can_decide(self.authority):
-            by = AUTO
-            if not self._warned:
-                self._warned = True
-                why = "calls are approved without a question: no approval callback is registered"
-                self._watchers.warn("auto_approval", why)
-        else:
-            return None
-        return self._told(call, ApprovalResponse(approved=True, by=by))
-
-    async def _requested(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse | None:
-        """Return the first decision about a call. None: the call must stop."""
-        question = call.question = lasting()
-        self._watchers.send("approval", call, call=call.view())
-        asking = asyncio.ensure_future(self._ask_authority(call, preview, question))
-        try:
-            await call.signal.async_wait(question)
-            return self._told(call, question.result()) if question.done() else None
-        finally:
-            resolve(question, DEFERRED)
-            call.question = None
-            asking.cancel()
-
-    async def _ask_authority(
-        self, call: Call, preview: Awaitable[Shown], question: Future[ApprovalResponse]
-    ) -> None:
-        """Answer a question with the decision of the authority, which leaves it open if it defers.
-
-        One that replaces the authority meanwhile is not asked.
-        """
-        authority, shown = self.authority, await preview
-        if any(shown):
-            self._watchers.send("preview", call, **shown._asdict())
-        decision = await self._authority_says(call, shown, authority)
-        if decision.decision != "defer":
-            resolve(question, decision)
-
-    async def _authority_says(
-        self, call: Call, shown: Shown, authority: Any = None
-    ) -> ApprovalResponse:
-        """Return the decision of an authority about a call."""
-        authority = authority or self.authority
-        if not _can_decide(authority):
-            return DEFERRED
-        view = self._watchers.copy(call.view())
-        view.preview, view.preview_note = shown
-        decision = await decision_of(authority.approve_tool(view))
-        try:
-            decision = _checked(call, decision)
-        except InputError as error:
-            decision = _no(f"the authority's answer was refused: {error.message}")
-        if decision.decision == "defer":
-            self._watchers.send("deferred", call)
-        return decision.model_copy(update={"by": decision.by or type(authority).__name__})
-
-    def _told(self, call: Call, decision: ApprovalResponse) -> ApprovalResponse:
-        auto = self._auto if decision.by == AUTO else None
-        shown = {name: getattr(decision, name) for name in ("decision", "by", "feedback", "args")}
-        self._watchers.send("decided", call, **shown, auto_approve=auto)
-        return decision
-
-
-def _can_decide(authority: Any) -> bool:
-    return not isinstance(authority, CallbackAuthority) or authority.callback is not None
-
-
-def _checked(call: Call, given: Any) -> ApprovalResponse:
-    """Return a decision about a call.
-
-    Raises:
-        InputError: It is not valid, or its arguments do not fit the schema of the tool.
+    A call whose tool does not support parallel execution runs alone.
     """
-    decision = ApprovalResponse.of(given)
-    if decision.args is not None:
-        if missing := call.args.keys() - decision.args.keys():
-            raise InputError(f"args: '{min(missing)}' cannot be taken away", field="args")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._line: list[_Turn] = []
+        """Those who run, whose futures are done, and behind them those who wait."""
+
+    @contextmanager
+    def queue(self, *, exclusive: bool = True) -> Iterator[Future[Any]]:
+        """Queue up for a turn, which ends with the block.
+
+        Args:
+            exclusive: Whether no other call may run concurrently.
+
+        Yields:
+            A future that is done when it is the caller's turn.
+        """
+        turn = (lasting(), exclusive)
+        self._change(self._line.append, turn)
         try:
-            call.definition.convert(call.unmasked(decision.args))
-        except (InputError, StepError) as error:
-            raise InputError(f"args: {error}", field="args") from None
-    return decision
+            yield turn[0]
+        finally:
+            self._change(self._line.remove, turn)
+
+    def _change(self, change: Callable[[_Turn], None], turn: _Turn) -> None:
+        with self._lock:
+            change(turn)
+            for place, (granted, exclusive) in enumerate(self._line):
+                if place and (exclusive or self._line[0][1]):
+                    return
+                if not granted.done():
+                    granted.set_result(None)

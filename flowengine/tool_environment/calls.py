@@ -1,325 +1,278 @@
-"""Calls of a tool environment, and their executions: each call runs a flow with one step.
-
-The engine journals the call and holds its approval as a wait. Live objects of a call are runtime
-resources of its execution. The engine stores the arguments with secrets masked. The `Call` has the
-original ones.
-"""
+"""Calls of a tool environment: their flows, their results, and these as messages for models."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
-import re
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from contextvars import Context, copy_context
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from flowengine.engines.attempts.serialization import copy
-from flowengine.engines.engine import Engine
+from pydantic import ValidationError
+
+from flowengine.agents.tool_answers import as_text
 from flowengine.engines.flows import LoadedFlow, load
 from flowengine.engines.infos import ExecutionInfo
 from flowengine.engines.results import ExecutionResult
-from flowengine.errors import Conflict, NotFound
+from flowengine.errors import FlowEngineError, InputError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.models.types import in_generated
+from flowengine.kernel.notation.addresses import separate_id
 from flowengine.sdk.python.user_code import lasting
-from flowengine.sdk.steps.context import LIVE
-from flowengine.sdk.texts.visible_text import literal_text
+from flowengine.sdk.texts.validation_messages import faults
+from flowengine.sdk.texts.visible_text import ends_in_characters, literal_text, without_middle
 from flowengine.sdk.tools.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,
-    Image,
+    Ran,
+    ResponseError,
+    Status,
     ToolCall,
     ToolResult,
 )
-from flowengine.tool_environment.context import AbortSignal, Stop
-from flowengine.tool_environment.tools import Tool, ToolDefinition, overrides
+from flowengine.tool_environment.tools import AbortSignal, ToolDefinition, overrides
 
 TASK, TOOL = "task", "tool"
 """The labels with the execution id of the tool environment, and with the name of the tool."""
 _CALL = "call"
 """The step of the flow of a tool."""
-LOOK = 0.1
-"""Seconds between two checks for changes by other processes."""
-_PRUNED = 1_000
-"""Number of calls after which an engine in memory discards ended ones."""
-_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
-_CHOICES = ("approve", "reject", "respond")
 
 
+@dataclass(eq=False)
 class Call:
-    """A call of an environment.
+    """A call that has not ended. Any thread can use it."""
 
-    Args:
-        requested: The call as requested.
-        definition: The definition of its tool.
-        instance: Its own instance of the tool.
-    """
+    task: str
+    """Execution id of the environment."""
+    id: str
+    tool: str
+    args: dict[str, Any]
+    definition: ToolDefinition
+    instance: Any
+    """Its own instance of the tool."""
+    is_loading: bool = True
+    is_made: bool = False
+    """Whether `execute_tool` has started it."""
+    published: dict[str, Any] | None = None
+    """The arguments that were last published."""
+    changed: dict[str, Any] | None = None
+    """The arguments that ran, if an approver changed them."""
+    prior: ApprovalResponse | None = None
+    """The decision that `approve_tool` received, until the call is made."""
+    decision: ApprovalResponse | None = None
+    """The last decision made in this process."""
+    approval: Mapping[str, Any] | None = None
+    """The approval of the engine, if the tool ran in this process."""
+    earlier: ExecutionInfo | None = None
+    """Its execution as an earlier process left it."""
+    began: bool = False
+    """Whether its tool ran in this process."""
+    produced: list[str] = field(default_factory=list)
+    """The output of its tool so far."""
+    signal: AbortSignal = field(default_factory=AbortSignal)
+    response: Future[EnvironmentResponse] = field(default_factory=lasting)
 
-    def __init__(self, requested: ToolCall, definition: ToolDefinition, instance: Tool) -> None:
-        self.id = requested.tool_call_id
-        self.tool = requested.tool_name
-        self.args: dict[str, Any] = copy(requested.args)
-        self.definition = definition
-        self.options = definition.options
-        self.instance: Any = instance
-        """None once the call has ended."""
-        self.is_loading = True
-        self.published: dict[str, Any] | None = None
-        """The arguments that were last published."""
-        self.masked: dict[str, Any] = {}
-        """Arguments without secrets, for the engine and the approver."""
-        self.changed: dict[str, Any] | None = None
-        """Arguments as edited before the approval."""
-        self.decision: ApprovalResponse | None = None
-        """The decision made in this process."""
-        self.refusal: str | None = None
-        """Why the decision made in this process does not count."""
-        self.execution = ""
+    @property
+    def execution(self) -> str:
         """Id of its execution."""
-        self.ended: ToolResult | None = None
-        """The result of its tool, if that ran in this process."""
-        self.began = False
-        """Whether its tool ran in this process."""
-        self.replayed = False
-        """Whether an earlier process made the call."""
-        self.context: Context = copy_context()
-        """Context of the caller, in which the tool runs."""
-        self.question: Future[ApprovalResponse] | None = None
-        """The open question, if any."""
-        self.response: Future[EnvironmentResponse] = lasting()
-        self.stopped: Future[Stop | None] = lasting()
-        """Done when the call must stop, with the reason, or when its tool has ended."""
-        self.signal = AbortSignal(self.stopped)
-        self.produced: list[str] = []
-        self._made = threading.Lock()
+        return separate_id(_CALL, self.task, self.id)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of its execution."""
+        return {TASK: self.task, TOOL: self.tool}
 
     def view(self) -> ToolCall:
         """Return a copy of the call in its current state."""
-        return ToolCall(
-            tool_call_id=self.id, tool_name=self.tool, is_loading=self.is_loading,
-            args=copy(self.args if self.changed is None else self.changed),
-            is_approval_pending=self.question is not None,
-        )  # fmt: skip
+        args = self.args if self.changed is None else self.changed
+        call = ToolCall(
+            tool_call_id=self.id, tool_name=self.tool, args=args, is_loading=self.is_loading
+        )
+        return call.model_copy(deep=True)
+
+    def result(self, status: Status, message: str | None = None, **fields: Any) -> ToolResult:
+        """Return a result of the call.
+
+        Args:
+            status: How it ended.
+            message: Why it failed.
+            **fields: Further fields.
+        """
+        fields = {"ran": self.ran, "args": self.changed, "message": message, **fields}
+        known = {"tool_call_id": self.id, "tool_name": self.tool, "status": status}
+        return ToolResult.model_validate({**known, **fields})
 
     @property
-    def is_made(self) -> bool:
-        """Whether `execute_tool` has started it."""
-        return self._made.locked()
+    def output(self) -> str | None:
+        """The output of its tool so far."""
+        return "".join(self.produced) or None
 
-    def make(self) -> bool:
-        """Mark the call as started. Return False if it was started, or has ended, already."""
-        if self.response.done() or not self._made.acquire(blocking=False):
-            return False
-        self.context = copy_context()
-        return True
-
-    def halt(self, why: Stop) -> bool:
-        """Stop the call, on any thread. Return False if it has ended or was stopped already."""
-        return not self.response.done() and resolve(self.stopped, why)
-
-    def unmasked(self, shown: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments as shown to an approver, with the secrets of all unchanged parts."""
-        given: dict[str, Any] = _unmasked(shown, self.masked, self.args)
-        return given
+    @property
+    def ran(self) -> Ran:
+        """Whether its tool ran, in this process or an earlier one, as far as is known."""
+        steps = () if self.earlier is None else self.earlier["steps"]
+        return "maybe" if self.began or any(step["attempts"] for step in steps) else "no"
 
 
-def _unmasked(shown: Any, masked: Any, original: Any) -> Any:
-    if shown == masked:
-        return copy(original)
-    if isinstance(shown, Mapping) and isinstance(masked, Mapping):
-        return {
-            key: _unmasked(value, masked[key], original[key])
-            if key in masked and key in original  # masked keys are those of no original entry
-            else value
-            for key, value in shown.items()
-        }
-    if isinstance(shown, list) and isinstance(masked, list) and len(shown) == len(masked):
-        return [_unmasked(*each) for each in zip(shown, masked, original, strict=True)]
-    return shown
+def validated(call: Any) -> ToolCall:
+    """Return a validated copy of a call.
 
-
-def resolve(future: Future[Any], value: Any) -> bool:
-    """Set the result of a future, and return False if another thread has done so before."""
+    Raises:
+        InputError: The message lists everything that is wrong.
+    """
+    given = dict(call) if isinstance(call, Mapping | ToolCall) else call
     try:
-        future.set_result(value)
-    except InvalidStateError:
-        return False
-    return True
+        return ToolCall.model_validate(given).model_copy(deep=True)
+    except ValidationError as error:
+        raise InputError(faults(error)) from None
 
 
-class CallExecutions:
-    """The executions of the calls of one environment.
+def flow_of(secrets: Mapping[str, Any], definition: ToolDefinition, asks: bool) -> LoadedFlow:
+    """Return the flow that makes a call of a tool.
 
     Args:
-        task: Its execution id.
-        engine: Runs the executions. None: an engine in memory.
-        expires: Seconds that a question stays open. None: unlimited.
         secrets: Name → reference of each secret to mask.
+        definition: The tool.
+        asks: Whether the call needs an approval.
     """
-
-    def __init__(
-        self, task: str, engine: Engine | None, expires: float | None, secrets: Mapping[str, Any]
-    ) -> None:
-        self._task = task
-        self._expires = {} if expires is None else {"expires": timedelta(seconds=expires)}
-        self._secrets = dict(secrets)
-        self.engine = Engine(None) if engine is None else engine
-        self._is_own = engine is None
-        self._flows: dict[tuple[ToolDefinition, bool], LoadedFlow] = {}
-        self._begun = 0
-
-    async def close(self) -> None:
-        """Close the engine if it is the environment's own."""
-        if self._is_own:
-            await self.engine.__aexit__()
-
-    def find(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
-        """Return the execution id of a call, and the inputs if the execution exists.
-
-        An execution that was cancelled before the tool started does not count, so the call can be
-        made again. One that is not of a tool environment does not count either.
-
-        Args:
-            call: Id of the call.
-        """
-        number = 0
-        while True:
-            id = f"{_part(self._task)}.{_part(call)}.{number:04}"  # none is a prefix of another
-            if self._is_own:  # its calls are known
-                return id, None
-            try:
-                shown = self.engine.executions.show(id)
-            except NotFound:
-                return id, None
-            is_own = shown["labels"].get(TASK) == self._task  # no client can set this label
-            if is_own and (shown["status"] != "cancelled" or has_begun(shown)):
-                return id, shown["inputs"]
-            number += 1
-
-    async def run(
-        self,
-        call: Call,
-        kept: Mapping[str, Any] | None,
-        function: Callable[..., Any],
-        *,
-        asks: bool,
-    ) -> ExecutionResult | None:
-        """Start the execution of a call or resume the existing one, until it ends or waits.
-
-        Args:
-            call: The call. The engine stores its `masked` arguments.
-            kept: The inputs of the existing execution.
-            function: Runs the tool.
-            asks: Whether a new execution needs a decision first.
-
-        Returns:
-            The state of the execution. None: another process holds it, and the call was stopped
-            here.
-        """
-        preview = getattr(call.instance, "preview", None)
-        live = {LIVE: {call.tool: function, f"{call.tool}/preview": preview}}
-        if kept is None:
-            inputs = {
-                "call": call.id, "tool": call.tool, "args": call.masked,
-                "digest": digest_of(call.args), "version": call.definition.version,
-            }  # fmt: skip
-            self._begun += 1
-            if self._is_own and self._begun % _PRUNED == 0:
-                self.engine.executions.prune()
-            try:
-                return await self.engine.run_async(
-                    self._flow(call, asks=asks), inputs, id=call.execution,
-                    labels={TASK: self._task, TOOL: call.tool}, runtime_resources=live,
-                )  # fmt: skip
-            except Conflict:  # another process started it first
-                there = self.find(call.id)[1]
-                if there is None or there["digest"] != inputs["digest"]:
-                    raise
-        call.replayed = True
-        while True:
-            result = self.engine.executions.result(call.execution)
-            if result.ended:
-                return result
-            with suppress(Conflict):  # another process holds it
-                return await self.engine.resume_async(call.execution, runtime_resources=live)
-            if await call.signal.async_wait(asyncio.ensure_future(asyncio.sleep(LOOK))):
-                return None
-
-    async def withdraw(self, call: Call) -> ExecutionResult:
-        """Cancel the execution of a call that has not started, and return its state."""
-        with suppress(Conflict):  # it has ended
-            await self.engine.executions.cancel_async(call.execution)
-        return self.engine.executions.result(call.execution)
-
-    def decided(self, call: Call) -> ApprovalResponse | None:
-        """Return the latest decision about the approval of a call, if any."""
-        for event in reversed(list(self.engine.executions.events(call.execution))):
-            if event["type"] == "decided" and event["choice"] in _CHOICES:
-                images = []
-                for image in event.get("images") or ():
-                    with self.engine.store.open_artifact(image["sha256"]) as file:
-                        images.append(Image.model_validate(file.read()))
-                return ApprovalResponse(
-                    approved=event["choice"] == "approve", feedback=event.get("comment"),
-                    images=images, by=event["by"],
-                )  # fmt: skip
-        return None
-
-    def _flow(self, call: Call, *, asks: bool) -> LoadedFlow:
-        """Return the flow that makes a call of its tool, with an approval if one is needed."""
-        definition = call.definition
-        if (known := self._flows.get((definition, asks))) is not None:
-            return known
-        function: dict[str, Any] = {"live": call.tool, "version": definition.version}
-        if overrides(call.instance, "preview"):
-            function["preview"] = {"live": f"{call.tool}/preview"}
-        tool: dict[str, Any] = {
-            "agent_function": {"function": function},
-            "args": literal_text(definition.schema),
-            "effect": call.options.effect,
-        }
-        if asks:
-            required = call.options.approval == "required"
-            tool["approval"] = {"edit": True, "required": required, **self._expires}
-        inputs = {"call": str, "tool": str, "args": dict, "digest": str, "version": str}
-        flow = Flow("tool_call", inputs=inputs, secrets=self._secrets)
-        own = call.tool if re.match(r"[A-Za-z_]", call.tool) else f"_{call.tool}"
-        flow.declare("tools", own, tool)
-        args: Any = "${{ inputs.args }}"
-        flow.step(_CALL, call=own, with_=args)
-        flow.output("made", f"${{{{ steps.{_CALL}.output }}}}")
-        token = in_generated.set(True)
-        try:
-            return self._flows.setdefault((definition, asks), load(flow))
-        finally:
-            in_generated.reset(token)
+    name, options = definition.name, definition.options
+    function: dict[str, Any] = {"live": name}
+    if overrides(options, "preview"):
+        function["preview"] = {"live": f"{name}/preview"}
+    tool: dict[str, Any] = {
+        "agent_function": {"function": function},
+        "args": literal_text(definition.schema),
+        "effect": options.effect,
+    }
+    if options.timeout is not None:
+        tool["timeout"] = timedelta(seconds=options.timeout)
+    if asks:
+        tool["approval"] = {"edit": True, "required": options.approval == "required"}
+    flow = Flow(
+        "tool_call", inputs={"call": str, "args": dict, "version": str}, secrets=dict(secrets)
+    )
+    flow.declare("tools", name, tool)
+    args: Any = "${{ inputs.args }}"
+    flow.step(_CALL, call=name, with_=args)
+    flow.output("made", f"${{{{ steps.{_CALL}.output }}}}")
+    token = in_generated.set(True)
+    try:
+        return load(flow)
+    finally:
+        in_generated.reset(token)
 
 
-def is_asked(result: ExecutionResult) -> bool:
-    """Return whether an execution waits for an approval."""
-    return any(wait["kind"] == "approval" for wait in result.waits)
+# Results
+
+LARGEST = 100_000
+"""Maximum characters of content sent to a model."""
+_STATUSES: dict[str, Status] = {
+    "Rejected": "rejected", "Refused": "rejected", "Expired": "expired", "Timeout": "timed_out",
+    "Cancelled": "aborted", "waiting": "uncertain", "stalled": "uncertain",
+}  # fmt: skip
+"""Errors and states of executions, and their statuses. Others are errors."""
+_TOOK_EFFECT = {
+    "no": "Nothing was done.", "maybe": "It may have acted in part.", "yes": "It had ended.",
+}  # fmt: skip
 
 
-def has_begun(shown: ExecutionInfo) -> bool:
-    """Return whether any process has started the tool of a call."""
-    return any(step["attempts"] for step in shown["steps"])
+def read(call: Call, made: ExecutionResult) -> ToolResult:
+    """Return the result of a call from its execution.
+
+    Args:
+        call: The call.
+        made: The state of its execution.
+    """
+    error: Mapping[str, Any] = made.error or {"type": made.status, "message": None}
+    notes, why = call.approval or {}, error["message"]
+    status = _STATUSES.get(error["type"], "error")
+    if made.outputs is not None:
+        value = made.outputs["made"]
+        is_own = isinstance(value, dict) and "result" in value  # else an approver supplied it
+        fields = {"ran": "yes", **value["result"]} if is_own else {"ran": "no", "content": value}
+        result = call.result("ok", **fields)
+    else:
+        if error["type"] == "Rejected":
+            notes = error["data"]
+            by = notes["by"] if call.decision is None else call.decision.by
+            why = f"rejected by {by}" + (f": {notes['comment']}" if notes["comment"] else "")
+        elif status == "error":
+            why = f"{error['type']}: {why}"
+        ran = "yes" if status == "error" and call.began else call.ran
+        result = call.result(status, why, ran=ran, content=call.output)
+    if call.decision is not None:
+        result.feedback, result.feedback_images = call.decision.feedback, call.decision.images
+    else:
+        result.feedback = notes.get("comment")
+    result.replayed = call.earlier is not None and not call.began
+    return result
 
 
-def _part(name: str) -> str:
-    """Return a name as a part of an execution id, or its digest, marked by two dots."""
-    return name if _PART.fullmatch(name) else f"x..{_digest(name)[:32]}"
+def response_of(result: ToolResult) -> EnvironmentResponse:
+    """Return a result as a response, which is an error unless the call succeeded."""
+    if result.success:
+        return EnvironmentResponse(result=result)
+    code, message = result.status, result.message or f"the call was {result.status}"
+    return EnvironmentResponse(error=ResponseError(code=code, message=message, result=result))
 
 
-def digest_of(args: Any) -> str:
-    """Return a digest of arguments, which is equal for equal data."""
-    return _digest(json.dumps(args, sort_keys=True, default=repr))
+def refusal(given: Any, error: FlowEngineError) -> EnvironmentResponse:
+    """Return the response to a call that cannot be made.
+
+    Args:
+        given: The call or its id.
+        error: The reason.
+    """
+    fields = dict(given) if isinstance(given, Mapping | ToolCall) else {"tool_call_id": given}
+    named = {name: str(fields.get(name) or "") for name in ("tool_call_id", "tool_name")}
+    more = {"status": "invalid", "ran": "no", "message": error.message}
+    return response_of(ToolResult.model_validate({**named, **more}))
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+def tool_message(call: ToolCall, response: EnvironmentResponse) -> dict[str, Any]:
+    """Return the message that answers a call, in the format of chat completions.
+
+    The text describes the outcome. With images, the content is a list of parts.
+
+    Args:
+        call: The call.
+        response: The response to the call.
+    """
+    text, images = answer_of(response)
+    parts = [{"type": "text", "text": text}] if text else []
+    shown = [{"type": "image_url", "image_url": {"url": url}} for url in images]
+    content: Any = [*parts, *shown] if shown else text
+    named = {"tool_call_id": call.tool_call_id, "name": call.tool_name}
+    return {"role": "tool", **named, "content": content}
+
+
+def answer_of(response: EnvironmentResponse) -> tuple[str, list[str]]:
+    """Return the text and the URLs of the images with which a model learns of an outcome."""
+    result = response.tool_result
+    if result is None:
+        return f"Error: {response.error.message}" if response.error is not None else "", []
+    texts = [_what_happened(result)]
+    if result.args is not None:
+        args = json.dumps(result.args, ensure_ascii=False, default=str)
+        texts.append(f"The arguments were changed before it ran: {args}")
+    if result.feedback:
+        texts.append(f"Comment of the person who decided: {result.feedback}")
+    images = [*result.images, *result.feedback_images]
+    return "\n\n".join(filter(None, texts)), [image.url for image in images]
+
+
+def _what_happened(result: ToolResult) -> str:
+    content = as_text(result.content)
+    if (ends := ends_in_characters(content, LARGEST)) is not None:
+        content = without_middle(content, ends)
+    if result.success:
+        return content
+    if result.status == "error":
+        message = f"Error: {result.message}"
+    else:
+        status = "lost" if result.status == "uncertain" else result.status.replace("_", " ")
+        message = f"The call was {status}. {_TOOK_EFFECT[result.ran]}"
+    if result.status == "invalid":
+        message = f"{message} {result.message}"
+    return f"{message}\n\nWhat it had produced:\n{content}" if content else message

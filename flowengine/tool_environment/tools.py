@@ -1,27 +1,21 @@
-"""Tools: a decorated function, a class with `execute`, or an agent, and their definitions."""
+"""Tools: a decorated function or a class derived from `Tool`, and their definitions."""
 
 from __future__ import annotations
 
-import copy
+import asyncio
 import hashlib
 import inspect
-import json
 import marshal
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from concurrent.futures import Future, InvalidStateError, wait
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from flowengine.agents.agent_tools import AgentAsTool
-from flowengine.agents.tool_marks import Approval, ToolOptions, tool, tool_options
+from flowengine.agents.tool_marks import Approval, tool, tool_options
 from flowengine.errors import InputError, UsageError
-from flowengine.runner.chain import Runner
-from flowengine.sdk import Effect, ToolError
-from flowengine.sdk.environments.models import largest_result
-from flowengine.sdk.python.argument_checks import seconds_of
+from flowengine.sdk import Effect, Processes, StepError, ToolError
 from flowengine.sdk.python.conversions import conversion
 from flowengine.sdk.python.docstrings import parse
 from flowengine.sdk.python.live_signature import (
@@ -30,15 +24,100 @@ from flowengine.sdk.python.live_signature import (
     read_function,
     resolved_hints,
 )
+from flowengine.sdk.python.user_code import lasting
 from flowengine.sdk.texts.exception_text import describe
-from flowengine.sdk.texts.validation_messages import faults
+from flowengine.sdk.tools.tool_calls import Image, media_type
+from flowengine.sdk.values.plain_values import to_plain
 from flowengine.sdk.values.validation import Validator, as_plain, shared
-from flowengine.tool_environment.context import ToolContext
-from flowengine.tool_environment.errors import RegistrationError
 
 CONTEXT = "ctx"
 """Name of a parameter that receives the context, as does one annotated with `ToolContext`."""
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+PRODUCED = 256 * 1024
+"""Maximum characters kept of a tool's partial output."""
+SHELL = "shell"
+"""The environment of `execute_command`, which is of the kind `shell` or `bash`."""
+
+
+class Aborted(Exception):
+    """Raised by `AbortSignal.check` in a tool that must stop."""
+
+
+class AbortSignal:
+    """Signals a tool to stop. Every call has its own signal, which any thread can use."""
+
+    def __init__(self) -> None:
+        self._stops: Future[None] = lasting()
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the tool must stop."""
+        return self._stops.done()
+
+    def abort(self) -> bool:
+        """Tell the tool to stop. Return False if that was done before."""
+        try:
+            self._stops.set_result(None)
+        except InvalidStateError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Raise `Aborted` if the tool must stop.
+
+        Raises:
+            Aborted: The tool must stop.
+        """
+        if self.aborted:
+            raise Aborted("the call was aborted")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block the thread until the tool must stop, and return whether it must.
+
+        Args:
+            timeout: Maximum seconds to wait.
+        """
+        wait([self._stops], timeout)
+        return self.aborted
+
+    async def async_wait(self) -> None:
+        """Wait in a coroutine until the tool must stop."""
+        await asyncio.wrap_future(self._stops)
+
+
+@dataclass(eq=False)
+class ToolContext:
+    """The context of a running tool."""
+
+    tool_call_id: str
+    """Id of the call."""
+    execution_id: str
+    """Id of the execution that the environment belongs to."""
+    signal: AbortSignal
+    """Signals the tool to stop."""
+    parallel: bool
+    """Whether other calls may run concurrently."""
+    state: dict[str, Any]
+    """Values that this tool keeps from call to call, as long as the environment exists."""
+    resources: Mapping[str, Any]
+    """The resources that the tool declares, by name."""
+    report: Callable[[Any], None]
+    """Reports progress to clients, as plain data."""
+    processes: Processes
+    """Runs programs, which end with the call, together with their child processes."""
+    _produced: list[str]
+    _size: int = 0
+
+    def write(self, text: str) -> None:
+        """Append to the partial output, which is the content of the result if the call is stopped.
+
+        Args:
+            text: The next piece.
+        """
+        if (room := PRODUCED - self._size) > 0:
+            self._size += len(text)
+            self._produced.append(text[:room])
 
 
 class Tool:
@@ -48,6 +127,7 @@ class Tool:
     receives the context. The other methods are optional, and each can be a coroutine.
     """
 
+    execute: Callable[..., Any]
     name: str = ""
     """Default: the name of the class, in snake case."""
     description: str = ""
@@ -62,11 +142,6 @@ class Tool:
     """Maximum seconds for one call."""
     resources: Mapping[str, Mapping[str, Any] | None] | None = None
     """Managed environments that it needs: name → spec. None: as declared by the environment."""
-    limits: Mapping[str, Any] | None = None
-    """`{"output": "64KiB"}`: the size of a result sent to the model. A file contains all of it."""
-    written_by: str | None = None
-    """Author of its results, as an address or a name, if the author is not trusted. Results and
-    failures are then sent to the model in a marked block."""
     environment: Any = None
     """The environment that the instance belongs to."""
 
@@ -105,11 +180,9 @@ class FunctionTool(Tool):
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        options = {"name": name_of(function), **(tool_options(function) or {})}
+        vars(self).update({name: value for name, value in options.items() if value is not None})
         self.execute = function
-        given = {"name": None, **(tool_options(function) or {})}
-        if given["name"] is None:
-            given["name"] = name_of(function)
-        vars(self).update({name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,156 +200,120 @@ class ToolDefinition:
     """Converts checked arguments to the types of the parameters. None: they stay as they are."""
     context: list[str]
     """The parameters that receive the context."""
-    source: Any
-    """The registered function, class or instance."""
     make: Callable[[], Tool]
     """Returns a new instance."""
-    function: Callable[..., Any]
-    """The function to run, of the class or the module."""
+    version: str
+    """Digest of its declaration and code, to which an approval is limited."""
 
     def convert(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return checked and converted arguments.
 
         Raises:
             InputError: They do not fit.
-            StepError: They do not fit.
         """
-        plain = as_plain(dict(args), "arguments")
-        checked: dict[str, Any] = self.validator.check(plain, "the arguments do not fit")
-        return checked if self.converter is None else self.converter(checked)
+        try:
+            plain = as_plain(dict(args), "arguments")
+            checked: dict[str, Any] = self.validator.check(plain, "the arguments do not fit")
+            return checked if self.converter is None else self.converter(checked)
+        except StepError as error:
+            raise InputError(error.message) from None
 
-    @cached_property
-    def version(self) -> str:
-        """Digest of its declaration and code, to which an approval is limited."""
-        options = self.options
-        declared = [self.name, self.description, self.schema, options.approval, options.effect,
-                    options.supports_parallel_execution, options.timeout]  # fmt: skip
-        digest = hashlib.sha256(json.dumps(declared, sort_keys=True).encode())
-        code = getattr(inspect.unwrap(self.function), "__code__", None)
-        digest.update(marshal.dumps(code) if code is not None else repr(self.function).encode())
-        return digest.hexdigest()
+    def fields(self, returned: Any) -> dict[str, Any]:
+        """Convert the return value of the tool to fields of its result: `content`, or `images`.
+
+        Raises:
+            ToolError: It cannot be converted to data. The message names the tool and the type.
+        """
+        if isinstance(returned, bytes) and media_type(returned[:16]) is not None:
+            returned = Image.model_validate(returned)
+        if isinstance(returned, Image):
+            return {"images": [returned.model_dump()]}
+        is_bytes = isinstance(returned, bytes)
+        value = returned.decode(errors="backslashreplace") if is_bytes else returned
+        try:
+            return {"content": to_plain(value, number_keys=True)}
+        except StepError as error:
+            kind = f"{type(returned).__module__}.{type(returned).__qualname__}"
+            raise ToolError(f"tool '{self.name}' returned a {kind}: {error.message}") from None
 
 
 def overrides(instance: Any, method: str) -> bool:
     """Return whether an instance has an optional method of `Tool` itself."""
-    own = getattr(instance, method, None)
-    return own is not None and getattr(own, "__func__", None) is not getattr(Tool, method)
+    own = getattr(instance, method)
+    return getattr(own, "__func__", None) is not getattr(Tool, method)
 
 
 def define(source: Any) -> ToolDefinition:
     """Return the definition of a tool.
 
     Args:
-        source: A function, a class with `execute`, an instance of one, or an agent as a tool.
-
-    Returns:
-        The definition.
+        source: A function, or a class derived from `Tool`.
 
     Raises:
-        RegistrationError: It is not a tool, for the reason in the message.
+        UsageError: It is not a tool, for the reason in the message.
     """
-    if isinstance(source, ToolDefinition):
-        return source
-    if isinstance(source, AgentAsTool):
-        described = source.description or f"Asks {source.agent.name}, who answers."
-        ask = tool(name=source.name, description=described)(_asking(source))
-        return replace(define(ask), source=source)
-    execute = getattr(source, "execute", None)
-    if execute is None and callable(source) and not isinstance(source, type):
-        make: Callable[[], Any] = partial(FunctionTool, source)
-        instance = make()
-        name, doc = instance.name, ""
-    elif callable(execute):
-        instance, make = _instance(source)
-        kind = type(instance)
-        own_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
-        name, doc = getattr(instance, "name", "") or own_name, parse(kind.__doc__)[0]
-    else:
-        raise RegistrationError(
-            f"{source!r} is not a tool: it is not a function, and has no 'execute'",
-            hint="give a function, or a class or object with a method 'execute'",
-        )
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise RegistrationError(
-            f"{name!a:.100} is not a valid tool name: up to 64 letters, digits, '_', '-' and '.'"
-        )
-    run, declared = instance.execute, getattr(instance, "parameters", None)
+    make: Callable[[], Tool] = partial(FunctionTool, source)
+    name = doc = ""
+    if isinstance(source, type) and issubclass(source, Tool):
+        make, doc = source, parse(source.__doc__)[0]
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", source.__name__).lower()
     try:
-        options = _options_of(instance)
+        instance = make()
+        name, run = instance.name or name, instance.execute
+        if not NAME.fullmatch(name):
+            raise UsageError("its name must be a letter and up to 63 letters, digits, and '_-.'")
         context = _context_of(run)
         signature = read_function(run, environments=context)
-        converter = None if declared else conversion(run, skip=context)
-        schema = dict(declared or signature.args or {"type": "object"})
-        validator = shared(schema)
-        if schema.get("type") != "object":
-            raise UsageError("its schema is not a JSON Schema of an object")
-    except ValidationError as error:
-        raise RegistrationError(f"tool '{name}': {faults(error)}") from None
-    except (TypeError, ValueError) as error:
-        raise RegistrationError(f"tool '{name}': {error}") from None
-    except (UsageError, InputError) as error:
-        raise RegistrationError(f"tool '{name}': {error.message}", hint=error.hint) from None
-    return ToolDefinition(
-        name, options.description or signature.description or doc, options, schema, validator,
-        converter, context, source, make, inspect.unwrap(getattr(run, "__func__", run)),
-    )  # fmt: skip
-
-
-def _asking(source: AgentAsTool) -> Callable[..., Any]:
-    """Return the function of an agent that is a tool.
-
-    Args:
-        source: The result of `Agent.as_tool`.
-    """
-
-    async def ask(prompt: str) -> Any:
-        """Ask the agent.
-
-        Args:
-            prompt: The request, with all necessary information.
-        """
-        agent: Any = source.agent
-        response = await Runner().run_async(agent, prompt, max_turns=source.max_turns)
-        if response.termination == "resolved":
-            return response.result
-        why = response.reason or response.termination or "it waits for a decision"
-        raise ToolError(f"{agent.name} has no answer: {why}", retryable=False)
-
-    return ask
-
-
-def _instance(source: Any) -> tuple[Any, Callable[[], Any]]:
-    """Return an instance of a class or of an instance's present state, and what makes others."""
-    try:
-        make = source if isinstance(source, type) else partial(copy.deepcopy, copy.deepcopy(source))
-        return make(), make
+        schema = dict(signature.args or {"type": "object"})
+        description = instance.description or signature.description or doc
+        code = getattr(inspect.unwrap(getattr(run, "__func__", run)), "__code__", None)
+        declared = (description, repr(schema), instance.approval, instance.effect, code)
+        version = hashlib.sha256(marshal.dumps(declared, 2)).hexdigest()  # 2: without counts
+        return ToolDefinition(
+            name, description, instance, schema, shared(schema), conversion(run, skip=context),
+            context, make, version,
+        )  # fmt: skip
     except Exception as error:
-        raise RegistrationError(
-            f"tool {source!r}: there cannot be an instance for each call: {describe(error)}",
-            hint="register a class that is made without arguments, and open live objects in 'init'",
-        ) from None
-
-
-_OPTIONS = TypeAdapter(ToolOptions)
-
-
-def _options_of(instance: Any) -> Tool:
-    """Return the checked options of an instance, as the attributes of an object."""
-    options = Tool()
-    names = [name for name in ToolOptions.__annotations__ if hasattr(instance, name)]
-    vars(options).update({name: getattr(instance, name) for name in names})
-    _OPTIONS.validate_python(vars(options), strict=True)
-    options.timeout = seconds_of(options.timeout, "timeout")
-    largest_result(options.limits)
-    return options
+        why, hint = getattr(error, "message", describe(error)), getattr(error, "hint", None)
+        raise UsageError(f"{name or source!a:.100} is not a tool: {why}", hint=hint) from None
 
 
 def _context_of(function: Callable[..., Any]) -> list[str]:
     """Return the parameters that receive the context."""
-    hints = resolved_hints(function)
+    hints = {CONTEXT: ToolContext, **resolved_hints(function)}
+    names = [parameter.name for parameter in given_parameters(function)]
+    return [name for name in names if hints.get(name) is ToolContext]
 
-    def takes_it(parameter: inspect.Parameter) -> bool:
-        hint = hints.get(parameter.name, parameter.empty)
-        return hint is ToolContext or (parameter.name == CONTEXT and hint is parameter.empty)
 
-    return [each.name for each in given_parameters(function) if takes_it(each)]
+@tool(resources={SHELL: None})
+async def execute_command(command: str, ctx: ToolContext) -> dict[str, Any]:
+    """Run a command in the shell and return its exit code and output.
+
+    When the call is stopped, the command ends with all its child processes.
+
+    Args:
+        command: The shell command.
+        ctx: The context of the call.
+
+    Returns:
+        `exit_code`, `stdout` and `stderr`. A terminal has both streams in `stdout`.
+
+    Raises:
+        StepError: The environment cannot run commands.
+    """
+    shell = ctx.resources[SHELL]
+    run = getattr(shell, "async_run_in_turn", None) or getattr(shell, "async_run", None)
+    if run is None:
+        raise StepError(f"the environment '{SHELL}' runs no commands: take the kind shell or bash")
+
+    def wrote(_: str, text: str) -> None:
+        ctx.write(text)
+        ctx.report(text)
+
+    result = await run(command, on_output=wrote)
+    own = hasattr(result, "stdout")
+    return {
+        "exit_code": result.exit_code,
+        "stdout": result.stdout if own else result.output,
+        "stderr": result.stderr if own else "",
+    }

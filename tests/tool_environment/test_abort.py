@@ -1,104 +1,63 @@
 # Shows T67, T69
-"""Abort: tools that react to it, tools that do not, and messages to the model."""
+"""Concurrency of calls, and abort: of tools that react to it and of tools that do not."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine import Engine
-from flowengine.execution_environment import EnvironmentManager
+from flowengine.errors import Conflict
 from flowengine.sdk.processes import processes
-from flowengine.tool_environment import (
-    CallBounds,
-    CallError,
-    DecisionError,
-    ToolCall,
-    ToolContext,
-    tool,
-    tool_message,
-)
+from flowengine.tool_environment import ToolContext, tool, tool_message
 from tests.tool_environment.world import (
+    DEFER,
     HANG,
     Asked,
     Counting,
-    FakeClock,
     Seen,
     Slow,
+    asked_in,
     call,
     echo,
     made,
-    run,
+    result_of,
     until,
 )
 
 
-# Shows T66
-async def test_running_tools_get_the_signal_and_end_as_aborted() -> None:
-    clock, slow = FakeClock(), Slow()
+# Shows T66, T72
+@pytest.mark.parametrize("how", ["abort", "thread", "cancel", "timeout"])
+async def test_running_tools_get_the_signal_and_end_as_aborted(how: str) -> None:
+    slow = Slow(timeout=0.05 if how == "timeout" else None)
     async with await made(slow.tool) as env:
-        running = asyncio.ensure_future(env.execute_tool(call("slow")))
+        seen = Seen(env)
+        running = asyncio.ensure_future(env.execute_tool(call("slow", "1")))
         await slow.began.wait()
-        clock.advance(5)
-        env.abort_step()
-        response = await running  # no time passes, as it reacts to the signal
-        assert response.status == "aborted"
-        assert response.ran == "yes"
+        if how == "abort":
+            env.abort_step()
+        elif how == "thread":
+            await asyncio.to_thread(env.abort_step)
+        elif how == "cancel":
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        await asyncio.wait([running])
+        [ended] = seen.of("result")
+        result = ended["result"]
+        status = "timed_out" if how == "timeout" else "aborted"
+        assert (result["status"], result["ran"], result["content"]) == (status, "maybe", "so far")
+        assert not env.abort_call("1")
 
 
-async def test_abort_from_another_thread() -> None:
-    slow = Slow()
-    async with await made(slow.tool) as env:
-        running = asyncio.ensure_future(env.execute_tool(call("slow")))
-        await slow.began.wait()
-        thread = threading.Thread(target=env.abort_step)
-        thread.start()
-        assert (await running).status == "aborted"
-        thread.join()
-
-
-@pytest.mark.parametrize("deaf", [False, True])
-async def test_a_coroutine_that_does_not_listen_is_cancelled(deaf: bool) -> None:
-    began = asyncio.Event()
-    never = asyncio.Event()
-
-    @tool
-    async def stubborn() -> None:
-        """Wait for ever."""
-        began.set()
-        while True:
-            try:
-                await never.wait()
-                return
-            except asyncio.CancelledError:
-                if not deaf:
-                    raise
-
-    clock = FakeClock()
-    env = await made(stubborn, echo, bounds=CallBounds(grace=3))
-    seen = Seen(env)
-    running = asyncio.ensure_future(env.execute_tool(call("stubborn")))
-    await began.wait()
-    env.abort_step()
-    await clock.until(running.done)
-    response = await running
-    assert (response.status, response.ran) == ("aborted", "maybe")
-    assert ("still_running" in seen.codes()) is deaf
-    assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-    never.set()
-    await env.dispose()
-
-
-async def test_a_thread_that_does_not_listen_is_left_behind_and_told() -> None:
+async def test_a_tool_that_does_not_listen_is_left_behind() -> None:
     began, never = threading.Event(), threading.Event()
 
     @tool
@@ -106,24 +65,6 @@ async def test_a_thread_that_does_not_listen_is_left_behind_and_told() -> None:
         """Wait for ever."""
         began.set()
         never.wait()
-
-    clock = FakeClock()
-    env = await made(stubborn, echo)
-    seen = Seen(env)
-    running = asyncio.ensure_future(env.execute_tool(call("stubborn")))
-    await asyncio.to_thread(began.wait)
-    env.abort_step()
-    await clock.until(running.done)
-    response = await running
-    assert (response.status, response.ran) == ("aborted", "maybe")
-    assert seen.codes() == ["still_running"]
-    assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-    await env.dispose()
-    never.set()
-
-
-async def test_a_thread_that_listens_ends_by_itself() -> None:
-    began = threading.Event()
 
     @tool
     def polite(ctx: ToolContext) -> str:
@@ -133,29 +74,17 @@ async def test_a_thread_that_listens_ends_by_itself() -> None:
         ctx.signal.check()
         return "never"
 
-    async with await made(polite) as env:
-        running = asyncio.ensure_future(env.execute_tool(call("polite")))
-        await asyncio.to_thread(began.wait)
-        env.abort_step()
-        response = await running
-        assert (response.status, response.ran) == ("aborted", "maybe")
+    async with await made(stubborn, polite, echo) as env:
+        for name in ("stubborn", "polite"):
+            began.clear()
+            running = asyncio.ensure_future(env.execute_tool(call(name)))
+            await asyncio.to_thread(began.wait)
+            env.abort_step()
+            response = await running
+            assert (response.status, response.ran) == ("aborted", "maybe")
+        assert (await result_of(env, call("echo", text="a"))).status == "ok"
+        never.set()
 
-
-async def test_a_coroutine_that_would_block_the_loop_is_told_what_to_await() -> None:
-    @tool
-    async def blocking(ctx: ToolContext) -> str:
-        """Wait for the signal, as a thread does."""
-        ctx.signal.wait(HANG)
-        return "never"
-
-    async with await made(blocking) as env:
-        response = await env.execute_tool(call("blocking"))
-        assert response.error is not None
-        assert response.status == "error"
-        assert "await async_wait()" in response.error.message
-
-
-# Processes
 
 TREE = "sleep 1000 & setsid sleep 1000 & nohup sleep 1000 >/dev/null 2>&1 & echo ready; wait"
 
@@ -185,54 +114,31 @@ async def test_the_whole_tree_of_processes_is_stopped(how: str) -> None:
     mark = os.urandom(8).hex()
     variables = {"PATH": os.environ["PATH"], "MARK_OF_TEST": mark}
 
-    @tool(timeout=100)
+    @tool(timeout=2 if how == "timeout" else 1000)
     async def tree(ctx: ToolContext) -> None:
         """Start processes."""
         await ctx.processes.run(["sh", "-c", TREE], env=variables, cwd=os.getcwd())
 
-    clock = FakeClock()
-    env = await made(
-        tree,
-        echo,
-        bounds=CallBounds(grace=0.2),
-    )
+    env = await made(tree)
     running = asyncio.ensure_future(env.execute_tool(call("tree")))
     await asyncio.to_thread(wait_for, mark, 4)
-    ending = None
     if how == "abort":
         env.abort_step()
-    elif how == "timeout":
-        clock.advance(100)
-    else:
-        ending = asyncio.ensure_future(env.dispose())
-    await clock.until(running.done, step=0.01)
-    response = await running
-    assert response.status == ("timed_out" if how == "timeout" else "aborted")
-    await asyncio.to_thread(wait_for, mark, 0)
-    if ending is None:
-        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
+    elif how == "dispose":
         await env.dispose()
-    else:
-        await clock.until(ending.done)
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
-    with EnvironmentManager(tmp_path / "managed") as found:
-        yield found
+    assert (await running).status == ("timed_out" if how == "timeout" else "aborted")
+    await asyncio.to_thread(wait_for, mark, 0)
+    await env.dispose()
 
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("kind", ["bash", "shell"])
 # Shows T72
-async def test_an_aborted_command_keeps_what_it_printed(
-    kind: str, manager: EnvironmentManager
-) -> None:
+async def test_an_aborted_command_keeps_what_it_printed(kind: str) -> None:
     mark = os.urandom(8).hex()
     command = f"export MARK_OF_TEST={mark}; echo one; echo two; echo three; {TREE}"
-
     spec = {"kind": kind, "provider": "host", "limits": {"best_effort": True}}
-    env = await made(manager=manager, environments={"shell": spec})
+    env = await made(environments={"shell": spec})
     seen = Seen(env)
     one = call("execute_command", command=command)
     running = asyncio.ensure_future(env.execute_tool(one))
@@ -241,12 +147,9 @@ async def test_an_aborted_command_keeps_what_it_printed(
     response = await running
     assert response.status == "aborted"
     lines = str(tool_message(one, response)["content"])
-    for line in ("one", "two", "three"):
-        assert line in lines
-    if kind == "shell":  # commands left running there are jobs of the shell
-        await env.dispose()
-    await asyncio.to_thread(wait_for, mark, 0)
+    assert all(line in lines for line in ("one", "two", "three"))
     await env.dispose()
+    await asyncio.to_thread(wait_for, mark, 0)
 
 
 # Time of the abort
@@ -254,61 +157,30 @@ async def test_an_aborted_command_keeps_what_it_printed(
 
 async def test_abort_while_a_question_is_open_withdraws_it(tmp_path: Path) -> None:
     count = Counting(tmp_path)
-    defer = Asked({"approved": False, "decision": "defer"})
-    async with await made(count.tool, callback=defer) as env:
+    async with await made(count.tool, callback=Asked(DEFER)) as env:
         running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
-        await until(env.questions)
+        [wait] = await asked_in(env.engine)
         env.abort_step()
         response = await running
         assert (response.status, response.ran) == ("aborted", "no")
-        assert env.questions() == []
-        with pytest.raises(DecisionError, match="aborted") as raised:
-            env.decide("1", {"approved": True})
-        assert raised.value.code == "not_open"
+        assert env.engine.approvals.list().items == []
+        with pytest.raises(Conflict):
+            await env.engine.approvals.approve_async(wait["id"])
         assert count.n == 0
 
 
-async def test_an_abort_does_not_hit_later_calls() -> None:
-    signals: list[bool] = []
-
-    @tool
-    async def looks(ctx: ToolContext) -> None:
-        """Look at the signal."""
-        signals.append(ctx.signal.aborted)
-
-    async with await made(looks) as env:
-        env.abort_step()
-        env.abort_step()
-        assert (await env.execute_tool(call("looks"))).status == "ok"
-        approved = call("looks")
-        await env.approve_tool(approved)
-        env.abort_step()
-        assert (await env.execute_tool(approved)).status == "ok"
-        assert signals == [False, False]
-
-
-async def test_a_call_that_has_ended_cannot_be_aborted(tmp_path: Path) -> None:
-    count = Counting(tmp_path)
-    env = await made(count.tool, callback=Asked(lambda one: one.tool_call_id == "1"))
-    for name, status in (("1", "ok"), ("2", "rejected")):
-        assert (await env.execute_tool(call("count", name))).status == status
-        assert not env.abort_call(name)
-        with pytest.raises(CallError) as raised:
-            await env.update_request_tool_params(call("count", name))
-        assert raised.value.code == "late_update"
-        assert (await env.execute_tool(call("count", name))).status == status
-    await env.dispose()
-
-
-async def test_an_abort_hits_a_call_whose_arguments_are_arriving(tmp_path: Path) -> None:
+async def test_an_abort_hits_arriving_calls_and_no_later_ones(tmp_path: Path) -> None:
     count = Counting(tmp_path)
     async with await made(count.tool) as env:
-        one = call("count")
+        one, approved = call("count"), call("count")
         await env.register_request_tool_call(one)
+        await env.approve_tool(approved)
+        env.abort_step()
         env.abort_step()
         response = await env.execute_tool(one)
-        assert (response.status, response.ran) == ("aborted", "no")
-        assert count.n == 0
+        assert (response.status, response.ran, count.n) == ("aborted", "no", 0)
+        assert (await env.execute_tool(approved)).status == "ok"
+        assert (await env.execute_tool(call("count"))).status == "ok"
 
 
 @pytest.mark.endurance
@@ -335,7 +207,7 @@ async def test_finish_and_abort_race_a_thousand_times_with_one_outcome(
     chance = random.Random(part)
     statuses: set[str | None] = set()
     form = on_the_loop if kind == "coroutine" else on_a_thread
-    async with await made(form, bounds=CallBounds(grace=0.5)) as env:
+    async with await made(form) as env:
         for number in range(100):
             name = str(number)
             one = call("act", name, turns=chance.randrange(12))
@@ -349,98 +221,154 @@ async def test_finish_and_abort_race_a_thousand_times_with_one_outcome(
             if response.status == "ok":
                 assert acted.count(name) == 1
             elif name in acted:
-                assert response.ran in {"yes", "maybe"}
+                assert response.ran == "maybe"
             if response.ran == "no":
                 assert name not in acted
             assert acted.count(name) <= 1
+            if response.ran != "no":
+                assert (await env.execute_tool(one)).status == response.status
     assert statuses == {"ok", "aborted"}
-
-
-async def test_who_stops_waiting_aborts_the_call() -> None:
-    slow = Slow()
-    async with await made(slow.tool) as env:
-        seen = Seen(env)
-        running = asyncio.ensure_future(env.execute_tool(call("slow", "1")))
-        await slow.began.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert seen.of("result")[0]["result"]["status"] == "aborted"
 
 
 # Shows T73
 async def test_the_model_is_told_which_it_was(tmp_path: Path) -> None:
-    clock, slow, count = FakeClock(), Slow(timeout=10.0), Counting(tmp_path)
-
-    def answer(one: ToolCall) -> Any:
-        if one.tool_call_id == "rejected":
-            return False
-        return {"approved": False, "decision": "defer"} if one.tool_name == "count" else True
-
+    slow, count = Slow(), Counting(tmp_path)
+    slow_and_timed = Slow(name="timed", timeout=0.05)
+    answer = Asked(lambda one: {"rejected": False, "before": DEFER}.get(one.tool_call_id, True))
     told = {}
-    async with await made(slow.tool, count.tool, callback=Asked(answer)) as env:
-        one = call("count", "rejected")
-        told["rejected"] = tool_message(one, await env.execute_tool(one))
-        one = call("count", "before")
-        running = asyncio.ensure_future(env.execute_tool(one))
-        await until(env.questions)
-        env.abort_step()
-        told["before"] = tool_message(one, await running)
-        for name in ("while", "time"):
-            slow.began.clear()
-            one = call("slow", name)
+    async with await made(slow.tool, slow_and_timed.tool, count.tool, callback=answer) as env:
+        for name, tool_name in (
+            ("rejected", "count"), ("before", "count"), ("while", "slow"), ("time", "timed")
+        ):  # fmt: skip
+            one = call(tool_name, name)
             running = asyncio.ensure_future(env.execute_tool(one))
-            await slow.began.wait()
-            if name == "while":
+            if name == "before":
+                await asked_in(env.engine)
                 env.abort_step()
-            else:
-                clock.advance(10)
-            told[name] = tool_message(one, await running)
-    texts = {name: str(message["content"]) for name, message in told.items()}
-    assert len(set(texts.values())) == 4
-    nothing = {name for name, text in texts.items() if "Nothing was done" in text}
+            elif name == "while":
+                await slow.began.wait()
+                env.abort_step()
+            told[name] = str(tool_message(one, await running)["content"])
+    assert len(set(told.values())) == 4
+    nothing = {name for name, text in told.items() if "Nothing was done" in text}
     assert nothing == {"rejected", "before"}
 
 
-@pytest.mark.endurance
-# Shows T5
-def test_what_the_process_died_in_is_uncertain_and_does_not_run_again(tmp_path: Path) -> None:
-    script = f"""
-import asyncio, os
-from flowengine import Engine
-from flowengine.tool_environment import LocalEnvironment, tool
+# Concurrency
 
-@tool
-def act() -> None:
-    open({str(tmp_path / "acted")!r}, "a").write("x")
-    os.kill(os.getpid(), 9)
 
-async def main():
-    env = LocalEnvironment(engine=Engine({str(tmp_path / "calls")!r}), execution_id="x")
-    await env.register_tool(act)
-    await env.execute_tool({{"tool_call_id": "1", "tool_name": "act"}})
+class Beside:
+    """Tools that record which of them run concurrently, and continue when the test permits."""
 
-asyncio.run(main())
-"""
-    import sys
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+        self.started: list[str] = []
+        self.beside: dict[str, set[str]] = {}
+        self.parallel: dict[str, bool] = {}
+        self.go_on: dict[str, asyncio.Event] = {}
 
-    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
-    assert done.returncode == -9
+    def tool(self, name: str, **options: Any) -> Callable[..., Any]:
+        @tool(name=name, **options)
+        async def work(ctx: ToolContext) -> str:
+            """Work."""
+            own = ctx.tool_call_id
+            self.started.append(own)
+            self.parallel[own] = ctx.parallel
+            self.running.add(own)
+            for each in self.running:
+                self.beside.setdefault(each, set()).update(self.running - {each})
+            try:
+                await self.go_on.setdefault(own, asyncio.Event()).wait()
+            finally:
+                self.running.discard(own)
+            return own
+
+        return work
+
+    async def until(self, *running: str) -> None:
+        """Wait until exactly these run."""
+        await until(lambda: self.running == set(running))
+        for _ in range(20):  # no other one starts
+            await asyncio.sleep(0)
+        assert self.running == set(running)
+
+    def end(self, *names: str) -> None:
+        for name in names:
+            self.go_on.setdefault(name, asyncio.Event()).set()
+
+
+# Shows T62, T63, T64
+async def test_parallel_tools_run_beside_each_other_and_others_alone() -> None:
+    world = Beside()
+    both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
+    async with await made(*both) as env:
+        pair = asyncio.ensure_future(env.execute_tools([call("p", "1"), call("p", "2")]))
+        await world.until("1", "2")
+        assert env.abort_call("1")
+        await world.until("2")
+        world.end("2")
+        assert [each.status for each in await pair] == ["aborted", "ok"]
+        assert not env.abort_call("1")
+        mixed = asyncio.ensure_future(
+            env.execute_tools([call("p", "3"), call("s", "4"), call("p", "5")])
+        )
+        for name in ("3", "4", "5"):  # the last one does not overtake the second
+            await world.until(name)
+            world.end(name)
+        contents = [each.tool_result and each.tool_result.content for each in await mixed]
+        assert contents == ["3", "4", "5"]
+    assert world.beside["4"] == set()
+    assert world.parallel == {"1": True, "2": True, "3": True, "4": False, "5": True}
+
+
+@pytest.mark.parametrize("how", ["abort", "cancel"])
+async def test_who_leaves_the_queue_keeps_nobody_waiting(how: str) -> None:
+    world = Beside()
+    async with await made(world.tool("s")) as env:
+        tasks = [asyncio.ensure_future(env.execute_tool(call("s", name))) for name in "123"]
+        await world.until("1")
+        if how == "abort":
+            env.abort_call("2")
+            response = await tasks[1]
+            assert (response.status, response.ran) == ("aborted", "no")
+        else:
+            tasks[1].cancel()
+            await asyncio.wait([tasks[1]])
+        world.end("1")
+        await world.until("3")
+        world.end("3")
+        assert (await tasks[2]).status == "ok"
+        assert "2" not in world.started
+
+
+async def test_a_tool_that_makes_calls_does_not_wait_for_itself_and_takes_them_with_it() -> None:
+    world = Beside()
+    env = await made(world.tool("s"))
 
     @tool
-    def act() -> None:
-        """Act."""
-        raise AssertionError
+    async def outer() -> list[str]:
+        """Make two calls."""
+        responses = await env.execute_tools([call("s", "1"), call("s", "2")])
+        return [str(each.status) for each in responses]
 
-    async def main(status: str, ran: str, content: Any) -> None:
-        async with await made(act, engine=engine, execution_id="x") as env:
-            result = (await env.execute_tool(call("act", "1"))).tool_result
-            assert result is not None
-            assert (result.status, result.ran, result.content) == (status, ran, content)
-            assert (tmp_path / "acted").read_text() == "x"
+    @tool
+    def on_a_thread() -> str:
+        """Make a call on another loop."""
+        return str(asyncio.run(env.execute_tool(call("s", "3"))).status)
 
-    with Engine(tmp_path / "calls") as engine:
-        run(main("uncertain", "maybe", None))
-        [question] = engine.approvals.list().items
-        engine.approvals.decide(question["id"], "result", value="it has acted", resume=False)
-        run(main("ok", "no", "it has acted"))
+    await env.register_tool(outer)
+    await env.register_tool(on_a_thread)
+    both = asyncio.ensure_future(env.execute_tools([call("outer"), call("s", "last")]))
+    for name in ("1", "2", "last"):  # one by one, within the slot of the calling tool
+        await world.until(name)
+        world.end(name)
+    first, _ = await both
+    assert first.tool_result is not None
+    assert first.tool_result.content == ["ok", "ok"]
+    world.end("3")
+    assert (await result_of(env, call("on_a_thread"))).content == "ok"
+    world.go_on.clear()
+    running = asyncio.ensure_future(env.execute_tool(call("outer", "outer")))
+    await until(running.done)  # its calls have been made, and are not made again
+    assert (await running).status == "ok"
+    await env.dispose()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,26 @@ import pytest
 from flowengine import Engine
 from flowengine.tool_environment import (
     LocalEnvironment,
-    ToolContext,
     ToolResult,
-    calls,
+    local_environment,
     tool,
     tool_message,
 )
-from tests.replacing import Limits
-from tests.tool_environment.test_approval import PNG
-from tests.tool_environment.world import Asked, Counting, Seen, Slow, call, echo, made, run, until
-
-DEFER = {"approved": False, "decision": "defer"}
+from tests.tool_environment.world import (
+    DEFER,
+    HANG,
+    PNG,
+    Asked,
+    Counting,
+    Slow,
+    asked_in,
+    call,
+    echo,
+    made,
+    result_of,
+    run,
+    until,
+)
 
 
 # Shows T35
@@ -31,14 +42,14 @@ async def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> No
         answer = Asked(lambda one: one.args["text"] != "no")
         async with await made(echo, callback=answer, engine=engine, execution_id="day") as env:
             await env.execute_tools([call("echo", "1", text="a"), call("echo", "2", text="no")])
-        listed = engine.executions.list(labels={"task": "day"}).items
-        found = {one["execution"]: engine.executions.show(one["execution"]) for one in listed}
-        ran, refused = found["day.1.0000"], found["day.2.0000"]
+        listed = engine.executions.list(labels={"task": "day", "tool": "echo"}).items
+        shown = [engine.executions.show(one["execution"]) for one in listed]
+        found = {one["inputs"]["call"]: one for one in shown}
+        ran, refused = found["1"], found["2"]
         assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
         steps = [(step["address"], step["status"]) for step in ran["steps"]]
         assert steps == [("call", "succeeded")]
-        assert ran["outputs"] is not None
-        assert ran["outputs"]["made"]["result"]["content"] == "a"
+        assert ran["outputs"] == {"made": {"result": {"content": "a"}}}
         assert refused["error"] is not None
         assert (refused["status"], refused["error"]["type"]) == ("failed", "Rejected")
 
@@ -54,102 +65,31 @@ def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path
         ran.append(text)
         return "noted"
 
-    async def main() -> dict[str, Any]:
+    async def main() -> tuple[str, str | None]:
         with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
-            asked = Asked(DEFER)
+            asked, approvals = Asked(DEFER), elsewhere.approvals
             async with await made(note, callback=asked, engine=engine, execution_id="x") as env:
-                seen = Seen(env)
                 one = call("note", "1", text="a")
                 running = asyncio.ensure_future(env.execute_tool(one))
-                await until(lambda: seen.of("deferred"))
-                [wait] = elsewhere.approvals.list().items
+                await until(lambda: asked.calls)
+                [wait] = await asked_in(elsewhere)
                 assert (wait["tool"], wait["subject"]) == ("note", {"text": "a"})
                 if choice == "respond":
-                    await elsewhere.approvals.respond_async(
-                        wait["id"], "it is there", comment="looked"
-                    )
+                    await approvals.respond_async(wait["id"], "it is there")
                 elif choice == "reject":
-                    await elsewhere.approvals.reject_async(
-                        wait["id"], comment="looked", images=[PNG]
-                    )
+                    await approvals.reject_async(wait["id"], comment="looked", images=[PNG])
                 else:
                     edit = {"text": "b"} if choice == "edit" else {}
-                    await elsewhere.approvals.approve_async(wait["id"], edit=edit, comment="looked")
+                    await approvals.approve_async(wait["id"], edit=edit, comment="looked")
                 response = await running
-                assert env.questions() == []
-                return {"told": tool_message(one, response)["content"], "status": response.status}
+                return str(tool_message(one, response)["content"]), response.status
 
-    found = run(main())
-    told = str(found["told"])
-    assert "looked" in told
+    told, status = run(main())
     assert ran == {"approve": ["a"], "edit": ["b"], "reject": [], "respond": []}[choice]
-    assert found["status"] == ("rejected" if choice == "reject" else "ok")
+    assert status == ("rejected" if choice == "reject" else "ok")
+    assert ("looked" in told) is (choice != "respond")
     assert ("it is there" in told) is (choice == "respond")
     assert ('{"text": "b"}' in told) is (choice == "edit")
-    assert ("data:image/png;base64," in told) is (choice == "reject")
-
-
-# Shows T46
-async def test_the_rules_of_the_host_hold_for_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    rules = tmp_path / "flowengine" / "rules.yaml"
-    rules.parent.mkdir()
-    rules.write_text("""
-rules:
-  - {deny: count}
-  - {ask: echo, when: "${{ args.text == 'b' }}"}
-  - {allow: echo, when: "${{ args.text == 'c' }}"}
-""")
-
-    count = Counting(tmp_path)
-    async with LocalEnvironment(auto_approve="everything") as env:
-        await env.register_tool(count.tool)
-        await env.register_tool(echo)
-        denied = await env.execute_tool(call("count"))
-        assert (denied.status, denied.ran, count.n) == ("rejected", "no", 0)
-        assert "rules.yaml" in str(denied.error)
-        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
-        asking = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="b")))
-        await until(env.questions)  # regardless of approvals by the program
-        env.decide("1", {"approved": False})
-        assert (await asking).status == "rejected"
-        env.register_tool_approval_callback(lambda one: one.args["text"] != "c")
-        assert (await env.execute_tool(call("echo", text="c"))).status == "ok"  # allowed
-        assert (await env.execute_tool(call("echo", text="d"))).status == "ok"
-
-
-# Shows T61b
-async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKEN", "c4n4ry")
-
-    @tool
-    def send(token: str, note: str, body: dict[str, str], ctx: ToolContext) -> str:
-        """Send something."""
-        assert "c4n4ry" not in body  # a masked key is that of another entry
-        return token[::-1] + note + body["key"][::-1] + body["text"]
-
-    args = {"token": "***", "note": "c4n4ry", "body": {"key": "***", "text": "edited", "***": ""}}
-    edit = {"approved": True, "decision": "edit", "args": args, "feedback": "c4n4ry"}
-    with Engine(None) as engine:
-        env = await made(
-            send,
-            callback=Asked(edit),
-            engine=engine,
-            execution_id="x",
-            secrets={"TOKEN": {"env": "TOKEN"}},
-        )
-        response = await env.execute_tool(
-            call("send", "1", token="c4n4ry", note="?", body={"key": "c4n4ry", "c4n4ry": ""})
-        )
-        assert response.tool_result is not None
-        # it was called with the secrets
-        assert response.tool_result.content == "yr4n4c***yr4n4cedited"
-        await env.dispose()
-        assert "c4n4ry" not in str(
-            [engine.executions.show("x.1.0000"), *engine.executions.events("x.1.0000")]
-        )
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -169,51 +109,61 @@ def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
         with Engine(tmp_path / "calls") as engine:
             env = await made(echo, callback=asked, engine=engine, execution_id="x")
             asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))  # noqa: RUF006
-            await until(env.questions)
-            return engine.approvals.list().items[0]["id"]
+            await until(lambda: asked.calls)
+            return str(engine.approvals.list().items[0]["id"])
 
-    async def second(question: str) -> Any:
+    async def second(question: str) -> ToolResult:
         with Engine(tmp_path / "calls") as engine:
-            tool = other if changed else echo
-            async with await made(tool, callback=asked, engine=engine, execution_id="x") as env:
-                running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))
-                await until(env.questions)
-                [wait] = engine.approvals.list().items
-                assert (wait["id"] == question) is not changed
-                env.decide("1", {"approved": True})
-                return (await running).tool_result
+            form = other if changed else echo
+            async with await made(form, callback=asked, engine=engine, execution_id="x") as env:
+                running = asyncio.ensure_future(result_of(env, call("echo", "1", text="a")))
+                [wait] = await asked_in(engine)
+                assert wait["id"] == question
+                if not changed:
+                    await until(lambda: len(asked.calls) == 2)
+                    await engine.approvals.approve_async(wait["id"])
+                return await running
 
     result = run(second(run(first())))
-    assert (result.content, result.replayed) == ("a!" if changed else "a", False)
+    if changed:
+        assert (result.status, result.ran) == ("invalid", "no")
+        assert "has changed since" in str(result.message)
+    else:
+        assert (result.content, result.replayed) == ("a", False)
 
 
 # Shows T38b
-def test_what_was_approved_while_no_process_had_it_runs_in_the_next_one(tmp_path: Path) -> None:
-    asked = Asked(DEFER)
+def test_what_was_decided_while_no_process_had_it_is_done_in_the_next_one(tmp_path: Path) -> None:
+    asked = Asked(lambda one: DEFER if one.tool_call_id == "B" else True)
+    both = [call("count", "A"), call("count", "B")]
 
     async def first(count: Counting) -> None:
-        """Exit while the question is open, like a killed process."""
+        """Exit while a question is open, like a killed process."""
         with Engine(tmp_path / "calls") as engine:
             env = await made(count.tool, callback=asked, engine=engine, execution_id="x")
-            asyncio.ensure_future(env.execute_tool(call("count", "1")))  # noqa: RUF006
-            await until(lambda: asked.calls)
+            asyncio.ensure_future(env.execute_tools(both))  # noqa: RUF006
+            await until(lambda: count.n == 1 and len(asked.calls) == 2)
+            await result_of(env, both[0])
 
     async def second(count: Counting) -> None:
         with Engine(tmp_path / "calls") as engine:
-            env = await made(count.tool, callback=asked, engine=engine, execution_id="x")
-            for _ in range(2):
-                response = await env.execute_tool(call("count", "1"))
-                assert response.status == "ok"
-            await env.dispose()
+            async with await made(
+                count.tool, echo, callback=asked, engine=engine, execution_id="x"
+            ) as env:
+                for replayed in (False, True):
+                    one, other = [await result_of(env, each) for each in both]
+                    assert (one.content, one.replayed) == ("1", True)
+                    assert (other.content, other.replayed) == ("2", replayed)
+                assert (await result_of(env, call("echo", "A", text="a"))).status == "invalid"
 
     counting = Counting(tmp_path)
     run(first(counting))
     with Engine(tmp_path / "calls") as engine:
         [wait] = engine.approvals.list().items
         engine.approvals.approve(wait["id"])  # it cannot run here
-    assert counting.n == 0
+    assert counting.n == 1
     run(second(counting))
-    assert (counting.n, len(asked.calls)) == (1, 1)
+    assert (counting.n, len(asked.calls)) == (2, 2)
 
 
 @pytest.mark.parametrize(("effect", "status"), [("idempotent", "ok"), ("once", "uncertain")])
@@ -247,47 +197,79 @@ def test_an_interrupted_call_runs_again_only_if_its_tool_may(
     assert len(began) == (2 if status == "ok" else 1)
 
 
-@pytest.mark.parametrize("aborted", [False, True])
-# Shows T38b
-async def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path) -> None:
+KILLED = """
+import asyncio, os, sys
+from flowengine import Engine
+from flowengine.tool_environment import LocalEnvironment, tool
+
+@tool
+def act() -> None:
+    open(sys.argv[1] + "/acted", "a").write("x")
+    os._exit(9)
+
+async def main():
+    env = LocalEnvironment(engine=Engine(sys.argv[1] + "/calls"), execution_id="x")
+    await env.register_tool(act)
+    await env.execute_tool({"tool_call_id": "1", "tool_name": "act"})
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.endurance
+# Shows T5
+def test_what_the_process_died_in_is_uncertain_and_does_not_run_again(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False, timeout=HANG)
+    assert done.returncode == 9
+
+    @tool
+    def act() -> None:
+        """Act."""
+        raise AssertionError
+
+    source = act
+
+    async def main(*expected: Any) -> None:
+        async with await made(source, engine=engine, execution_id="x") as env:
+            result = await result_of(env, call("act", "1"))
+            assert (result.status, result.ran, result.content) == expected
+            assert (tmp_path / "acted").read_text() == "x"
+
+    with Engine(tmp_path / "calls") as engine:
+        run(main("invalid", "no", None))  # its code is another one
+        [due] = engine.due()
+        assert engine.resume(due.execution).status == "stalled"
+        [question] = engine.approvals.list(kinds=["question"]).items
+        engine.approvals.decide(question["id"], "result", value="it has acted")
+        run(main("ok", "no", "it has acted"))
+
+
+# Shows T42
+async def test_a_call_that_two_processes_make_runs_once(tmp_path: Path) -> None:
     slow, other = Slow(), Slow()
     with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
         first = await made(slow.tool, engine=one, execution_id="x")
-        second = await made(other.tool, engine=two, execution_id="x")
-        seen = Seen(second)
+        second = await made(slow.tool, engine=two, execution_id="x")
         running = asyncio.ensure_future(first.execute_tool(call("slow", "1")))
         await slow.began.wait()
-        waiting = asyncio.ensure_future(second.execute_tool(call("slow", "1")))
-        await until(lambda: "call_registered" in seen.types())
-        if aborted:
-            second.abort_step()
-            assert ((await waiting).status, (await waiting).ran) == ("aborted", "maybe")
+        refused = await result_of(second, call("slow", "1"))
+        assert (refused.status, refused.ran) == ("error", "maybe")
         slow.go_on.set()
         assert (await running).status == "ok"
-        result = (await waiting).tool_result
-        assert result is not None
-        assert (result.content, result.replayed) == ((None, False) if aborted else ("done", True))
+        result = await result_of(second, call("slow", "1"))
+        assert (result.content, result.replayed) == ("done", True)
         assert not other.began.is_set()
         await first.dispose()
         await second.dispose()
 
 
-def test_what_was_approved_on_a_loop_that_has_ended_runs_on_another_one(tmp_path: Path) -> None:
-    count, asked, env, one = Counting(tmp_path), Asked(), LocalEnvironment(), call("count", "1")
-    env.register_tool_approval_callback(asked)
-    run(env.register_tool(count.tool))
-
-    assert run(env.approve_tool(one)).error is None
-    assert count.n == 0
-    assert run(env.execute_tool(one)).status == "ok"
-    assert (count.n, len(asked.calls)) == (1, 1)
-    run(env.dispose())
-
-
-def test_the_loops_of_several_threads_share_an_engine() -> None:
-    env = LocalEnvironment()
+def test_the_loops_of_several_threads_share_an_environment(tmp_path: Path) -> None:
+    count, env, one = Counting(tmp_path), LocalEnvironment(), call("count", "1")
     env.register_tool_approval_callback(Asked())
     run(env.register_tool(echo))
+    run(env.register_tool(count.tool))
+    assert run(env.approve_tool(one)).error is None
+    assert run(env.execute_tool(one)).status == "ok"  # on another loop
     contents: list[Any] = []
 
     def thread(name: str) -> None:
@@ -300,55 +282,43 @@ def test_the_loops_of_several_threads_share_an_engine() -> None:
         each.start()
     for each in threads:
         each.join(60)
-
     assert sorted(contents) == [f"{name}{number}" for name in "abcd" for number in range(5)]
     run(env.dispose())
 
 
 async def test_an_engine_in_memory_forgets_calls_that_have_ended(
-    limits: Limits,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    limits(calls, _PRUNED=3)
-
+    monkeypatch.setattr(local_environment, "_PRUNED", 3)
+    monkeypatch.setattr(local_environment, "_KEPT", "0s")
     async with await made(echo) as env:
         for number in range(10):
-            response = await env.execute_tool(call("echo", text=str(number)))
-            assert response.status == "ok"
-        assert len(env._executions.engine.executions.list().items) < 4
+            assert (await result_of(env, call("echo", text=str(number)))).status == "ok"
+        assert len(env.engine.executions.list().items) < 4
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_a_call_that_somebody_cancels_says_so_and_runs_again_only_if_it_had_not_begun(
-    runs: bool, tmp_path: Path
-) -> None:
-    async def first(slow: Slow) -> ToolResult | None:
+def test_a_call_that_somebody_cancels_is_aborted_and_stays_so(runs: bool, tmp_path: Path) -> None:
+    async def first(slow: Slow) -> ToolResult:
         with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
             callback = Asked(True if runs else DEFER)
             options: Any = {"callback": callback, "engine": engine, "execution_id": "x"}
             async with await made(slow.tool, **options) as env:
-                running = asyncio.ensure_future(env.execute_tool(call("slow", "1")))
-                await until(slow.began.is_set if runs else env.questions)
-                await elsewhere.executions.cancel_async("x.1.0000")
-                response = await running
-                assert engine.executions.show("x.1.0000")["status"] == "cancelled"
-                assert "aborted" in str(response.error)
-                assert env.questions() == []
-                return response.tool_result
+                running = asyncio.ensure_future(result_of(env, call("slow", "1")))
+                await until(slow.began.is_set if runs else lambda: callback.calls)
+                [listed] = elsewhere.executions.list().items
+                await elsewhere.executions.cancel_async(listed["execution"])
+                return await running
 
-    async def second(slow: Slow) -> ToolResult | None:
+    async def second(slow: Slow) -> ToolResult:
         slow.go_on.set()
         with Engine(tmp_path / "calls") as engine:
             async with await made(slow.tool, engine=engine, execution_id="x") as env:
-                return (await env.execute_tool(call("slow", "1"))).tool_result
+                return await result_of(env, call("slow", "1"))
 
     aborted, again = run(first(Slow())), Slow()
-    next_one = run(second(again))
-    assert aborted is not None
-    assert next_one is not None
-    partial = ("yes", "aborted") if runs else ("no", None)
+    replayed = run(second(again))
+    partial = ("maybe", "so far") if runs else ("no", None)
     assert (aborted.status, aborted.ran, aborted.content) == ("aborted", *partial)
-    if runs:
-        assert (next_one.status, next_one.ran, next_one.replayed) == ("aborted", "maybe", True)
-    else:
-        assert next_one.status == "ok"
-    assert again.began.is_set() is not runs
+    assert (replayed.status, replayed.ran, replayed.replayed) == ("aborted", partial[0], True)
+    assert not again.began.is_set()

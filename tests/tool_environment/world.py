@@ -1,41 +1,24 @@
-"""Helpers for the tests of the tool environment: a clock, tools, a recording callback."""
+"""Helpers for the tests of the tool environment: tools, a recording callback, messages."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowengine.tool_environment import (
-    LocalEnvironment,
-    ToolCall,
-    ToolContext,
-    tool,
-)
+from flowengine import Engine
+from flowengine.tool_environment import LocalEnvironment, ToolCall, ToolContext, ToolResult, tool
 
 _Result = TypeVar("_Result")
 HANG = 240
 """Seconds, to guard against a hang."""
-
-
-class FakeClock:
-    """Replaces the running loop's clock, which moves only in `advance`."""
-
-    def __init__(self) -> None:
-        loop: Any = asyncio.get_running_loop()
-        self._now = loop.time()
-        loop.time = lambda: self._now
-
-    def advance(self, seconds: float) -> None:
-        self._now += seconds
-
-    async def until(self, condition: Callable[[], object], step: float = 0.1) -> None:
-        """Advance in steps until a condition holds."""
-        while not condition():
-            await asyncio.sleep(0)
-            self.advance(step)
+DEFER = {"approved": False, "decision": "defer"}
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -63,18 +46,26 @@ class Seen:
         self.messages: list[dict[str, Any]] = []
         environment.listen(self.messages.append)
 
-    def types(self, call: str | None = None) -> list[str]:
-        return [
-            each["type"]
-            for each in self.messages
-            if call is None or each.get("tool_call_id") in {None, call}
-        ]
+    def types(self) -> list[str]:
+        return [each["type"] for each in self.messages]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [each for each in self.messages if each["type"] == kind]
 
-    def codes(self) -> list[str]:
-        return [each["code"] for each in self.of("warning")]
+
+class Watching:
+    """An observer that records."""
+
+    description = "Watches."
+
+    def __init__(self, name: str, says: Any = "seen") -> None:
+        self.name = name
+        self.says = says
+        self.seen: list[tuple[ToolCall, ToolResult]] = []
+
+    async def execute(self, one: ToolCall, result: ToolResult) -> Any:
+        self.seen.append((one, result))
+        return self.says(one, result) if callable(self.says) else self.says
 
 
 @tool
@@ -115,13 +106,10 @@ class Slow:
         @tool(**options)
         async def slow(ctx: ToolContext) -> str:
             """Wait."""
+            ctx.write("so far")
             self.began.set()
-            aborted = asyncio.ensure_future(ctx.signal.async_wait())
-            told = asyncio.ensure_future(self.go_on.wait())
-            await asyncio.wait([aborted, told], return_when=asyncio.FIRST_COMPLETED)
-            aborted.cancel()
-            told.cancel()
-            return "aborted" if ctx.signal.aborted else "done"
+            await self.go_on.wait()
+            return "done"
 
         self.tool = slow
 
@@ -140,6 +128,19 @@ async def made(*tools: Any, callback: Any = None, **options: Any) -> LocalEnviro
     for each in tools:
         await environment.register_tool(each)
     return environment
+
+
+async def result_of(environment: LocalEnvironment, made: ToolCall) -> ToolResult:
+    """Execute a call, and return its result."""
+    result = (await environment.execute_tool(made)).tool_result
+    assert result is not None
+    return result
+
+
+async def asked_in(engine: Engine, *, number: int = 1) -> list[Any]:
+    """Return the open questions of an engine, as soon as there are that many."""
+    await until(lambda: len(engine.approvals.list().items) == number)
+    return engine.approvals.list().items
 
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -142,7 +142,7 @@ class EnvironmentRequests:
             spec |= filled(spec, context.workdir, secrets)
         if registry.provider(spec["kind"]).acts_for_user(spec.get("config", {})):
             spec["user"] = context.started_by
-        if "mounts" in spec:
+        if "mounts" in spec and "secrets" not in given:  # a program gives their ids
             spec["mounts"] = {
                 inside: self._mounted(context, run, each, secrets)
                 for inside, each in spec["mounts"].items()
