@@ -22,8 +22,8 @@ from pydantic_core import to_jsonable_python
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import ExecutionInfo
-from flowengine.engines.people.tool_authority import decision_of
 from flowengine.engines.results import ExecutionResult
+from flowengine.engines.tool_authority import decision_of
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotFound, UsageError
 from flowengine.journal.records import ENDED
 from flowengine.sdk import StepContext, StepError

@@ -34,7 +34,7 @@ Follow = Callable[[str, str], None]
 class PartWriter(Protocol):
     """Writes the parts of a reply for readers in other processes."""
 
-    def take(self, part: Mapping[str, Any], /) -> None:
+    def write(self, part: Mapping[str, Any], /) -> None:
         """Write a part."""
 
     def close(self) -> None:
