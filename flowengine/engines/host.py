@@ -19,16 +19,15 @@ from flowengine.engines.executions.linked_flows import Language, LinkedFlow, Lin
 from flowengine.engines.executions.parts import Timers
 from flowengine.engines.leases import LeaseKeeper
 from flowengine.engines.results import Update, deliver
-from flowengine.errors import NotFound, StoreError
+from flowengine.errors import NotFound
 from flowengine.journal.lease_holders import steady_now
-from flowengine.journal.records import ENDED, Loaded, Owner
+from flowengine.journal.records import Loaded, Owner
 from flowengine.journal.store import ArtifactPort, JournalStore, Store
 from flowengine.journal.writing import JournalPort
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import Called, Verdict
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.sdk import StepError
 from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.steps.context import ExecutionContext, File
 from flowengine.sdk.steps.previews import Shown
@@ -122,7 +121,7 @@ class Host:
         """Failed executions, by id and end → where a fork must start. None: a retry is possible."""
         self.draining = False
         """Whether this process is being stopped: running attempts end, and no others begin."""
-        self._closed = False
+        self.is_closed = False
 
     def close(self, *, store: bool = True) -> None:
         """Release all held resources. A second call has no effect.
@@ -130,8 +129,8 @@ class Host:
         Args:
             store: Close the store too.
         """
-        if not self._closed:
-            self._closed = True
+        if not self.is_closed:
+            self.is_closed = True
             self.close_environments()
             for execution in list(self._lines_at_work):
                 self.attempts_ended(execution, recorded=False)
@@ -166,32 +165,6 @@ class Host:
         if execution.outer is not None:
             return False
         return not self.rules.there()
-
-    def report_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
-        """Report environments of an execution that could not be closed."""
-        self.on_not_released(execution, failed)
-
-    def report_opened_ahead(self, execution: str, name: str, error: StepError | None) -> None:
-        """Report that an environment was opened in the background, or could not be."""
-        data: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
-        if error is not None:
-            data["error"] = {"type": error.name or type(error).__name__, "message": error.message}
-        self.notify(Update(execution, "environment", data))
-
-    def may_go_on(self, execution: str) -> bool:
-        """Return whether an execution exists and is open. Its workspaces are then kept.
-
-        They are also kept if the store is locked or closed and therefore cannot be queried. (A
-        separate thread removes workspaces.)
-        """
-        if self._closed:
-            return True
-        try:
-            return self.store.execution(execution).status not in ENDED
-        except NotFound:
-            return False
-        except StoreError:
-            return True
 
     def stays(self, timers: Timers) -> bool:
         """Return whether to wait for a timer of an execution."""

@@ -69,10 +69,10 @@ def test_another_process_that_decides_looks_at_the_code_as_it_is_there() -> None
 def test_a_question_whose_process_died_at_once_is_described_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowengine.engines.running import call_descriptions
+    from flowengine.engines.running import commands
 
     with Engine("store") as engine, monkeypatch.context() as patch:
-        patch.setattr(call_descriptions, "described", lambda *_: None)
+        patch.setattr(commands, "described", lambda *_: None)
         wait = asked(engine)
         assert "source" not in engine.approvals.show(wait["id"])
     with Engine("store") as engine:

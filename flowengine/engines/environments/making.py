@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.engines.host import Host
+from flowengine.engines.results import Update
+from flowengine.errors import NotFound, StoreError
+from flowengine.journal.records import ENDED
+from flowengine.sdk.errors import StepError
 from flowengine.store_folder import environments_of as folder_of_environments
 
 if TYPE_CHECKING:
@@ -39,8 +43,32 @@ def make_environments(
         folder = partial(folder_of_environments, own)
     return EngineEnvironments(
         folder,
-        host.may_go_on,
-        host.report_not_released,
-        host.report_opened_ahead,
+        partial(_may_go_on, host),
+        lambda *failed: host.on_not_released(*failed),  # noqa: PLW0108 - a driver may set it later
+        partial(_report_opened_ahead, host),
         [*guarded, *([] if own is None else [own])],
     )
+
+
+def _may_go_on(host: Host, execution: str) -> bool:
+    """Return whether an execution exists and is open. Its workspaces are then kept.
+
+    They are also kept if the store is locked or closed and therefore cannot be queried. (A separate
+    thread removes workspaces.)
+    """
+    if host.is_closed:
+        return True
+    try:
+        return host.store.execution(execution).status not in ENDED
+    except NotFound:
+        return False
+    except StoreError:
+        return True
+
+
+def _report_opened_ahead(host: Host, execution: str, name: str, error: StepError | None) -> None:
+    """Report that an environment was opened in the background, or could not be."""
+    data: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
+    if error is not None:
+        data["error"] = {"type": error.name or type(error).__name__, "message": error.message}
+    host.notify(Update(execution, "environment", data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,12 +29,6 @@ LONGEST = 1 << 20
 MOST_LINES = 200
 """Maximum number of lines of a diff to show."""
 GONE = "the text of the tool cannot be read any more"
-
-
-def has_source(execution: Execution, step: int) -> bool:
-    """Return whether a step's kind provides the text of its tool."""
-    kind = kind_of(execution.linked.compiled["steps"][step])
-    return kind is not None and kind.source is not StepKind.source
 
 
 def server_description(host: Host, execution: Execution, step: int) -> str | None:
@@ -79,29 +73,13 @@ def described(
     Returns:
         The event. None: no description is available.
     """
-    if text is None and has_source(execution, step):
+    kind = kind_of(execution.linked.compiled["steps"][step])
+    if text is None and kind is not None and kind.source is not StepKind.source:
         text = execution.linked.runner.source(step)
     if text is None:
         return None
     kept: dict[str, Any] = execution.context.artifacts.put(_packed(text), "tool.txt")  # type: ignore[assignment]
     return {"type": "described", "at": now, "wait": wait, "source": kept["sha256"]}
-
-
-def undescribed(execution: Execution, now: int) -> Iterator[Described]:
-    """Yield missing descriptions of questions, after a process died right after opening them.
-
-    Args:
-        execution: Just loaded.
-        now: The time (ms).
-    """
-    state = execution.state
-    for number, record in execution.waits.items():
-        if "digest" not in record or "source" in record:
-            continue
-        unit = state["units"][next(iter(state["waits"][number]["units"]))]
-        event = described(execution, number, state["acts"][unit["act"]]["step"], now)
-        if event is not None:
-            yield event
 
 
 def difference(host: Host, execution: Execution, step: int, approved: str) -> str | None:

@@ -14,7 +14,7 @@ from flowengine.engines.executions.calls import has_preview
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.host import Host
 from flowengine.engines.running.answers import answer_by_grant
-from flowengine.engines.running.call_descriptions import undescribed
+from flowengine.engines.running.call_descriptions import described
 from flowengine.engines.running.carrying import fire, take_message
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import InputError
@@ -81,10 +81,7 @@ def recover(
     at_work = host.lines_at_work(execution.id) if has_died else None
     logs = {} if at_work is None else at_work.read()
     execution.queue.extend(_cut(host, execution, before, logs, now))
-    if any("digest" in record for record in execution.waits.values()):
-        execution.queue.extend(undescribed(execution, now))
-        consults = asks and host.consultant is not None and host.consultant.has_own(execution.id)
-        execution.commands.extend(_questions(execution, consults=consults))
+    _ask_again(host, execution, now, asks=asks)
     timers = execution.timers.due(now)
     fired = 0
     for at, message in _in_order(execution, host.store.inbox(execution.id)):
@@ -214,24 +211,29 @@ def take_hands(host: Host, execution: Execution) -> None:
             take_message(execution, message, now)
 
 
-def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Preview]:
-    """Yield the work to repeat for questions about calls, after an earlier process.
+def _ask_again(host: Host, execution: Execution, now: int, *, asks: bool) -> None:
+    """Repeat the work for questions about calls, after an earlier process.
 
     Args:
+        host: Shared context of the executions.
         execution: Just loaded.
-        consults: Whether an authority is consulted about them. Otherwise only their missing
-            previews are computed.
+        now: The time (ms).
+        asks: Whether the execution's own authority is consulted. Otherwise only missing
+            descriptions and previews are computed.
     """
+    consults = asks and host.consultant is not None and host.consultant.has_own(execution.id)
     state, steps = execution.state, execution.linked.compiled["steps"]
     for number, record in execution.waits.items():
         if "digest" not in record:
             continue
         unit = next(iter(state["waits"][number]["units"]))
         step = state["acts"][state["units"][unit]["act"]]["step"]
+        if "source" not in record and (event := described(execution, number, step, now)):
+            execution.queue.append(event)
         if consults:
-            yield Consult(number, unit, step, bool(record.get("required")))
+            execution.commands.append(Consult(number, unit, step, bool(record.get("required"))))
         elif record.keys().isdisjoint({"preview", "note"}) and has_preview(steps[step]):
-            yield Preview(number, unit, step)
+            execution.commands.append(Preview(number, unit, step))
 
 
 # Problems that do not affect the outcome of an execution, recorded in its journal.

@@ -18,7 +18,7 @@ from flowengine.engines.starting.inputs import check_inputs, recognized_by
 from flowengine.engines.starting.same_start import check_same_start
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import Beginning, LockOperation, NewExecution
+from flowengine.journal.records import Beginning, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.expressions.names import inputs_of_message
@@ -117,11 +117,9 @@ def create(
     Returns:
         Its id.
     """
-    data = started["execution"]
-    new = new_record(linked, data, started, None)
-    keys, claims = declared_by(linked, started)
-    host.store.begin(Beginning(data["id"], new, keys, pack(started), claims), files)
-    return str(data["id"])
+    beginning = _beginning(linked, started)
+    host.store.begin(beginning, files)
+    return beginning.id
 
 
 def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginning:
@@ -160,30 +158,24 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
     checked = check_inputs(linked.graph, given or {}, data, now, host.workdir)
     started: Any = {"type": "started", "at": now, "inputs": checked, "execution": data}
     started["message"] = {name: message[name] for name in ("name", "key", "id", "data")}
-    new = new_record(linked, data, started, None)
-    keys, claims = declared_by(linked, started)
-    return Beginning(data["id"], new, keys, pack(started), claims)
+    return _beginning(linked, started)
 
 
-def declared_by(
-    linked: LinkedFlow, started: Any
-) -> tuple[list[tuple[str, str]], list[LockOperation]]:
-    """Return the store's record of an execution that starts with an event.
+def _beginning(linked: LinkedFlow, started: Any) -> Beginning:
+    """Return an execution that starts with an event, for the store to create.
 
-    Returns:
-        The keys by which it is found, and its claim to a slot (`concurrency`).
+    It has the keys by which it is found, and its claim to a slot (`concurrency`).
     """
-    state = new_state()
+    data, state = started["execution"], new_state()
     # Applied to a copy, only to obtain the commands. No reducer in Python is called for that.
     event: Any = {**copy(started), "reduced": []}
-    commands = advance(linked.graph, state, event)
-    id, now = started["execution"]["id"], started["at"]
     claims = [
-        claim_of(id, command, now)
-        for command in commands
+        claim_of(data["id"], command, started["at"])
+        for command in advance(linked.graph, state, event)
         if isinstance(command, Kernel) and not command.unit
     ]
-    return list(state["keys"].items()), claims
+    new = new_record(linked, data, started, None)
+    return Beginning(data["id"], new, list(state["keys"].items()), pack(started), claims)
 
 
 def exists(host: Host, id: str) -> bool:
