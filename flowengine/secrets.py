@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from operator import is_not
 from typing import IO, Any
 
 from flowengine.kernel.graph.compiled import Plain, SecretText
@@ -65,7 +66,7 @@ class Secrets:
             return changed if any(changed[key] is not value[key] for key in value) else value
         if type(value) is list:
             items = [self.reveal(item) for item in value]
-            return items if any(map(_differ, items, value)) else value
+            return items if any(map(is_not, items, value)) else value
         return value
 
     def mask(self, value: Plain) -> Plain:
@@ -186,7 +187,3 @@ def has_secret(value: Any) -> bool:
         case "map":
             return any(map(has_secret, value[1].values()))
     return False
-
-
-def _differ(one: Any, other: Any) -> bool:
-    return one is not other

@@ -140,7 +140,8 @@ class _Sheets:
             if shape.tag == f"{DRAW}object":
                 self._out.note(CHARTS)
                 continue
-            lines = (line for line in shape.iter(f"{TEXT}p") if _shape_of(line) is shape)
+            inside = shape.iter(f"{TEXT}p")
+            lines = (line for line in inside if next(line.iterancestors(f"{DRAW}*")) is shape)
             if texts := [*map(_text_of_paragraph, lines)]:
                 self._boxes.append("\n".join(texts))
 
@@ -174,10 +175,6 @@ def _hidden_styles(content: bytes) -> set[str]:
         if event == "end" and not is_shown:
             hidden.add(element.get(f"{STYLE}name", ""))
     return hidden
-
-
-def _shape_of(line: Any) -> Any:
-    return next(line.iterancestors(f"{DRAW}*"))
 
 
 def _is_sheet(element: Any) -> bool:

@@ -371,9 +371,8 @@ def deliver(host: Host) -> None:
             refused = error.message
         host.store.acknowledge(outgoing.number, refused)
         if refused is not None:
-            host.notify(
-                Update(outgoing.sender, "undelivered", view(outgoing._replace(why=refused)))
-            )
+            undelivered = view(outgoing._replace(why=refused))
+            host.notify(Update(outgoing.sender, "undelivered", undelivered))
 
 
 def _is_moot(host: Host, outgoing: Outgoing) -> bool:

@@ -148,12 +148,7 @@ class EnvironmentManager:
         """Open an environment like `ensure`, in any event loop."""
         record = self._books.record(spec)
         try:
-            acquired = self._acquire(record.spec.id, holder)
-            return (
-                acquired
-                if isinstance(acquired, Handle)
-                else await self._acquisition.receive(acquired)
-            )
+            return await self._acquisition.receive(self._acquire(record.spec.id, holder))
         except StepError as error:
             error.environment = record.spec.id
             raise

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flowengine import Engine
-from flowengine.journal.reading import HistoryPort
+from tests.engines import world
 
 WORKS = """
 from pathlib import Path
@@ -65,20 +63,6 @@ def snapshot_of(engine: Engine, execution: str) -> int:
     return found[0]
 
 
-def count_rows(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Return what returns the number of events that were read from the store."""
-    rows: list[object] = []
-    events = type(engine.store).events
-
-    def counted(store: HistoryPort, *given: Any, **more: Any) -> Any:
-        found = events(store, *given, **more)
-        rows.extend(found)
-        return found
-
-    monkeypatch.setattr(type(engine.store), "events", counted)
-    return lambda: len(rows)
-
-
 def test_entries_after_the_last_snapshot_are_those_of_the_whole_journal(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,14 +70,14 @@ def test_entries_after_the_last_snapshot_are_those_of_the_whole_journal(
         id = engine.run("long.yaml").execution
         whole, first = list(engine.executions.events(id)), snapshot_of(engine, id)
         assert 50 < first < len(whole)
-        rows = count_rows(engine, monkeypatch)
+        reads = world.note_reads(engine, monkeypatch)
         for number in range(first, len(whole) + 2):
             assert list(engine.executions.events(id, from_seq=number)) == whole[number:]
         begun, newest = engine.executions.newest(id)
         assert begun == first
         assert [next(newest) for _ in whole[first:]] == whole[first:]
         assert next(newest) is None
-        assert rows() == 0
+        assert not any(read.events for read in reads)
         assert list(engine.executions.events(id, from_seq=first - 1)) == whole[first - 1 :]
 
 
@@ -152,7 +136,7 @@ def test_an_event_of_a_long_execution_is_shown_among_all_without_its_past(
         engine.resume(result.execution)
         first = snapshot_of(engine, result.execution)
         whole = list(engine.executions.events(result.execution))
-        rows = count_rows(engine, monkeypatch)
+        reads = world.note_reads(engine, monkeypatch)
         seen = []
         for event in feed:
             if event is None:
@@ -160,4 +144,4 @@ def test_an_event_of_a_long_execution_is_shown_among_all_without_its_past(
             seen.append(event.entry)
         assert seen
         assert seen == whole[-len(seen) :]
-        assert rows() <= first
+        assert sum(read.events for read in reads) <= first

@@ -96,20 +96,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_kept_shows_the_same_as_a_new_reading_at_every_moment(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[int] = []
-
     with Engine("store") as driver, Engine("store") as keeper, Engine("store") as fresh:
         keeper.keep_histories()
-        events = type(keeper.store).events
-
-        def counted(
-            store: HistoryPort, id: str, since: int = 0, limit: int | None = None
-        ) -> object:
-            if store is keeper.store:
-                read.append(since)
-            return events(store, id, since, limit)
-
-        monkeypatch.setattr(type(keeper.store), "events", counted)
+        reads = world.note_reads(keeper, monkeypatch)
         id = driver.start("f.yaml")
 
         def check() -> None:
@@ -131,11 +120,10 @@ def test_what_is_kept_shows_the_same_as_a_new_reading_at_every_moment(
         check()
         Path("mended").touch()
         assert driver.executions.retry(id).status == "succeeded"
-        read.clear()
         check()
         known = len(list(driver.executions.events(id)))
         assert keeper.executions.show(id, tries=True)["status"] == "succeeded"
-        assert read[-1] == known
+        assert reads[-1].since == known
 
 
 def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,23 +132,10 @@ def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.Monkey
         first, second = (engine.run("f.yaml").execution for _ in range(2))
         entries = len(list(engine.executions.events(first)))
         engine.keep_histories(2 * len(engine.executions.show(first)["steps"]) - 1)
-        read: list[tuple[str, int]] = []
-        events = type(engine.store).events
-
-        def counted(
-            store: HistoryPort, id: str, since: int = 0, limit: int | None = None
-        ) -> object:
-            read.append((id, since))
-            return events(store, id, since, limit)
-
-        monkeypatch.setattr(type(engine.store), "events", counted)
+        reads = world.note_reads(engine, monkeypatch)
         for id in (first, first, second, first):
             engine.executions.show(id)
-        assert [one for one in read if one[0] == first] == [
-            (first, 0),
-            (first, entries),
-            (first, 0),
-        ]
+        assert [read.since for read in reads if read.id == first] == [0, entries, 0]
 
 
 @pytest.mark.endurance

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.results import ExecutionResult, WaitInfo
@@ -63,6 +65,30 @@ def until(holds: Callable[[], object], *, pause: float = 0.01, bound: float = 30
     while not holds():
         assert time.monotonic() < end, "it never came about"
         time.sleep(pause)
+
+
+class Read(NamedTuple):
+    """A part of a journal that an engine has read from its store."""
+
+    id: str
+    since: int
+    events: int
+    """Their number."""
+
+
+def note_reads(engine: Engine, patch: pytest.MonkeyPatch) -> list[Read]:
+    """Return a list to which each part of a journal that the engine reads from now on is added."""
+    reads: list[Read] = []
+    events = type(engine.store).events
+
+    def noted(store: Any, id: str, since: int = 0, limit: int | None = None) -> Any:
+        found = events(store, id, since, limit)
+        if store is engine.store:
+            reads.append(Read(id, since, len(found)))
+        return found
+
+    patch.setattr(type(engine.store), "events", noted)
+    return reads
 
 
 def host_of(engine: Engine) -> Any:

@@ -225,8 +225,8 @@ def in_another_process(store: Path) -> Iterator[None]:
     code = (
         "import sys, time; from flowengine.engines.arriving_replies import ReplyFiles; "
         "it = ReplyFiles(sys.argv[1]).writer('one', 'ask'); "
-        "it.feed({'agent': 'first', 'part': 'start'}); "
-        "it.feed({'agent': 'first', 'part': 'text', 'text': 'I th'}); "
+        "it.write({'agent': 'first', 'part': 'start'}); "
+        "it.write({'agent': 'first', 'part': 'text', 'text': 'I th'}); "
         "print('written', flush=True); time.sleep(300)"
     )
     writing = subprocess.Popen([sys.executable, "-c", code, store], stdout=subprocess.PIPE)

@@ -237,12 +237,7 @@ class RunningCommand:
         for fd, stream in STREAMS.items():
             reader, sinks[fd] = os.pipe()
             self._captures[stream] = Capture(
-                loop,
-                reader,
-                output,
-                f"{name}-{stream}",
-                partial(self._pass_on, stream),
-                self._finish_if_over,
+                loop, reader, output, f"{name}-{stream}", partial(self._pass_on, stream), self._poll
             )
         self._reader: int | None = None
         if task.result:
@@ -307,9 +302,9 @@ class RunningCommand:
         if self._timer is not None:
             self._timer.cancel()
         self._loop.after(_AFTER, self._finish)
-        self._finish_if_over()
+        self._poll()
 
-    def _finish_if_over(self) -> None:
+    def _poll(self) -> None:
         """Finish once the program has ended and its output is complete."""
         waiting = self._reader is not None or any(each.open for each in self._captures.values())
         if self._ended is not None and not waiting:
@@ -355,7 +350,7 @@ class RunningCommand:
         self._result += data[: LARGEST_RESULT + 1 - len(self._result)]
         if not data:
             self._close_result()
-            self._finish_if_over()
+            self._poll()
 
     def _close_result(self) -> None:
         if self._reader is not None:

@@ -207,15 +207,16 @@ class Acquisition:
 
     async def have(self, record: Record, holder: str | None) -> Handle:
         """Return a hold on the environment of a spec, in any loop."""
-        acquired = self.acquire(record, holder)
-        return acquired if isinstance(acquired, Handle) else await self.receive(acquired)
+        return await self.receive(self.acquire(record, holder))
 
-    async def receive(self, future: Future[Handle]) -> Handle:
+    async def receive(self, acquired: Handle | Future[Handle]) -> Handle:
         """Await a hold. If the caller is cancelled, release it."""
+        if isinstance(acquired, Handle):
+            return acquired
         try:
-            return await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(acquired)
         except asyncio.CancelledError:
-            self.decline(future)
+            self.decline(acquired)
             raise
 
     def decline(self, future: Future[Handle]) -> None:

@@ -75,13 +75,9 @@ class NotYet(NamedTuple):
     """The other values, as JSON Schema."""
 
 
-def _is_fallback(value: Any) -> bool:
-    return bool(value == "fallback")
-
-
 NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Budget", "then"): NotYet(
-        "continuing with cheaper models, which comes with agents", _is_fallback
+        "continuing with cheaper models, which comes with agents", lambda value: value == "fallback"
     ),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
