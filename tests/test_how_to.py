@@ -25,8 +25,12 @@ GUIDES = [
     "language/signals", "language/subflows", "language/tools", "server/api", "server/operation",
     "server/protocols", "server/users",
 ]  # fmt: skip
-SELDOM = {"browser", "temporal"}
-"""Those that cost much, because they start servers. They are played in every twentieth commit."""
+SELDOM = {
+    "agents", "browser", "documents", "durability", "environments", "extending", "how-to/mcp",
+    "how-to/plugin", "how-to/server-questions", "how-to/web-app", "language/errors",
+    "language/tools", "operating", "sandboxes", "server/protocols", "temporal", "testing",
+}  # fmt: skip
+"""Those that cost more than two CPU seconds: most start servers. A run plays a fourth of them."""
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
 
@@ -42,7 +46,9 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=name, marks=[pytest.mark.endurance] if name in SELDOM else [])
+        pytest.param(
+            page, id=name, marks=[pytest.mark.endurance(sample=4)] if name in SELDOM else []
+        )
         for page in PLAYED
         for name in [page.relative_to(DOCS).with_suffix("").as_posix()]
     ],

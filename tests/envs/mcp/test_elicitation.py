@@ -65,6 +65,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
     server.stdout.close()
 
 
+@pytest.mark.wherever("mode", "place")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_calls_at_once_receive_their_own_answers(
     opened: Open, tmp_path: Path, place: dict[str, Any], mode: str

@@ -161,6 +161,7 @@ def test_expired_tokens_are_refreshed_without_a_user(server: NotesServer) -> Non
     assert server.counts()["refreshed"] >= before + 3
 
 
+@pytest.mark.endurance
 def test_processes_do_not_use_the_same_refresh_token(server: NotesServer) -> None:
     """The server accepts a refresh token once, so a second use would ask the user again."""
     who = who_of(log_in(run(server)))
