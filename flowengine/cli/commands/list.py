@@ -48,13 +48,12 @@ flowengine list --status waiting
 flowengine list --flow expense --label team=sales --since 1d
 flowengine list --search "invoice 4711"
 flowengine list --counts""",
-    arg("--flow", "F", "only those of the flow with this id"),
-    arg("--status", "S", f"only with this status: {', '.join(STATUSES)}", choices=STATUSES),
-    many("--label", "K=V", "only those with this label", type=read.assignment),
-    arg("--since", "TIME", "only those started since: 1d, or a time", type=read.moment),
+    arg("--flow F", "only those of the flow with this id"),
+    arg("--status S", f"only with this status: {', '.join(STATUSES)}", choices=STATUSES),
+    many("--label K=V", "only those with this label", type=read.assignment),
+    arg("--since TIME", "only those started since: 1d, or a time", type=read.moment),
     arg(
-        "--search",
-        "TEXT",
+        "--search TEXT",
         "only those with these words in title, key inputs, error, flow or labels, or with an "
         "id that begins so",
     ),

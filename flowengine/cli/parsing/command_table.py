@@ -9,7 +9,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpForm
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
-from flowengine.cli.parsing.declared import Command
+from flowengine.cli.parsing.declared import Command, arg, flag, one_of, together
 from flowengine.cli.terminal.output import out_text
 from flowengine.errors import UsageError
 from flowengine.sdk.texts.near_words import nearest
@@ -285,50 +285,46 @@ def add_common(parser: ArgumentParser, *, default: Any = None, described: bool =
         default: Replaces the defaults. `SUPPRESS` leaves out options that are not given.
         described: Whether its help lists them.
     """
-    group = parser.add_argument_group("options of every command" if described else None)
+    group: Any = parser.add_argument_group("options of every command" if described else None)
     no = False if default is None else default
-    group.add_argument(
-        "--store",
-        metavar="PATH",
-        default=default,
-        help="directory of the store (default: $FLOWENGINE_STORE, else the nearest .flowengine in "
-        "the current directory or above it). In Temporal: temporal://HOST:PORT/NAMESPACE",
+    levels = ["debug", "info", "warning", "error"]
+    common = together(
+        arg(
+            "--store PATH",
+            "directory of the store (default: $FLOWENGINE_STORE, else the nearest .flowengine in "
+            "the current directory or above it). In Temporal: temporal://HOST:PORT/NAMESPACE",
+            default=default,
+        ),
+        arg(
+            "--server URL",
+            "use the store of this server, with the token in $FLOWENGINE_TOKEN (default: "
+            "$FLOWENGINE_SERVER, unless --store is given)",
+            default=default,
+        ),
+        arg(
+            "--durability",
+            "finished steps survive a power cut (default), a killed process, or nothing",
+            choices=["power", "process", "none"],
+            default=default,
+        ),
+        flag("--json", "print only JSON on standard output", default=no),
+        flag("--no-color", "use no colors", default=no),
+        one_of(
+            flag("-q --quiet", "show no progress, only results", default=no),
+            flag(
+                "-v --verbose",
+                "show starts, inputs, outputs and printed text of steps",
+                default=no,
+            ),
+        ),
+        arg(
+            "--log-level LEVEL",
+            f"minimum level of log records that are shown: {', '.join(levels)}",
+            choices=levels,
+            default=default,
+        ),
     )
-    group.add_argument(
-        "--server",
-        metavar="URL",
-        default=default,
-        help="use the store of this server, with the token in $FLOWENGINE_TOKEN (default: "
-        "$FLOWENGINE_SERVER, unless --store is given)",
-    )
-    group.add_argument(
-        "--durability",
-        choices=["power", "process", "none"],
-        default=default,
-        help="finished steps survive a power cut (default), a killed process, or nothing",
-    )
-    group.add_argument(
-        "--json", action="store_true", default=no, help="print only JSON on standard output"
-    )
-    group.add_argument("--no-color", action="store_true", default=no, help="use no colors")
-    loud = group.add_mutually_exclusive_group()
-    loud.add_argument(
-        "-q", "--quiet", action="store_true", default=no, help="show no progress, only results"
-    )
-    loud.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        default=no,
-        help="show starts, inputs, outputs and printed text of steps",
-    )
-    group.add_argument(
-        "--log-level",
-        metavar="LEVEL",
-        choices=["debug", "info", "warning", "error"],
-        default=default,
-        help="minimum level of log records that are shown: debug, info, warning, error",
-    )
+    common(group)
     if not described:
         for action in group._group_actions:
             action.help = SUPPRESS
