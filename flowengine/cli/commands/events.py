@@ -21,16 +21,7 @@ from flowengine.telemetry.otlp_json import traces_data
 from flowengine.telemetry.spans import recorded_spans
 
 SHOWN = (
-    "why",
-    "value",
-    "error",
-    "choice",
-    "by",
-    "form",
-    "edits",
-    "comment",
-    "data",
-    "inputs",
+    *("why", "value", "error", "choice", "by", "form", "edits", "comment", "data", "inputs"),
     "reason",
 )
 """The fields of an event that are shown, in this order. `--json` prints all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import get_args
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
@@ -18,23 +19,13 @@ from flowengine.cli.terminal.output import (
     table,
     when,
 )
-from flowengine.engines.infos import ExecutionInfo
+from flowengine.engines.infos import ExecutionInfo, Status
 from flowengine.engines.results import told_by
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.texts.visible_text import one_line
 
-STATUSES = [
-    "recorded",
-    "running",
-    "interrupted",
-    "waiting",
-    "stalled",
-    "quarantined",
-    "succeeded",
-    "failed",
-    "cancelled",
-]
+STATUSES = [*get_args(Status)]
 _TITLE = 50
 """Characters of the title of an execution."""
 MOST = 5
