@@ -6,6 +6,7 @@ import json
 import smtplib
 from collections.abc import Mapping
 from email.message import EmailMessage
+from html import escape
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -228,11 +229,11 @@ async def deliver(context: StepContext, request: Mapping[str, Any]) -> None:
 def _text(message: OutgoingMessage) -> str:
     """Return a message in Slack's notation, in which only `&`, `<` and `>` have to be escaped."""
     text = message.text if message.link is None else message.text.replace(message.link, "")
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = escape(text, quote=False)
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}…"
-    title = message.subject.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return f"*{title}*\n{text}" + (f"<{message.link}>" if message.link else "")
+    link = f"<{message.link}>" if message.link else ""
+    return f"*{escape(message.subject, quote=False)}*\n{text}{link}"
 
 
 # `smtp`: sends mail through a server.
