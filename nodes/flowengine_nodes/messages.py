@@ -156,17 +156,17 @@ class Slack(StepKind):
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration of `slack`."""
         return {
-            "type": "object",
+            **record(
+                {
+                    "webhook": {
+                        **TEXT,
+                        "description": "The address of the incoming webhook, a secret.",
+                        "examples": ["${{ secrets.SLACK_WEBHOOK }}"],
+                    }
+                },
+                ["webhook"],
+            ),
             "x-main": "webhook",
-            "properties": {
-                "webhook": {
-                    **TEXT,
-                    "description": "The address of the incoming webhook, a secret.",
-                    "examples": ["${{ secrets.SLACK_WEBHOOK }}"],
-                }
-            },
-            "required": ["webhook"],
-            "additionalProperties": False,
         }
 
     @classmethod
@@ -267,9 +267,8 @@ class Smtp(StepKind):
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration of `smtp`."""
-        return {
-            "type": "object",
-            "properties": {
+        return record(
+            {
                 "server": {
                     **TEXT,
                     "description": "The server, with its port unless it is the usual one of "
@@ -296,9 +295,8 @@ class Smtp(StepKind):
                     "examples": [["ana@example.com", "ben@example.com"]],
                 },
             },
-            "required": ["server", "from", "to"],
-            "additionalProperties": False,
-        }
+            ["server", "from", "to"],
+        )
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
