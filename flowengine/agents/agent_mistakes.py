@@ -23,32 +23,27 @@ _HOOKS = "they are one list: Agent(hooks=[{'before_call': function}])"
 _TURNS = "it belongs to a run: agent.run('…', max_turns=10)"
 _SESSION = "conversations are sessions: agent.run('…', session='ana', engine=Engine())"
 _MODEL = "it is called 'model' here: Agent(model='openai/gpt-5')"
+
+
+def _all(names: str, hint: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), hint)
+
+
 _ELSEWHERE = {
-    **dict.fromkeys(
-        ("output_type", "result_type", "output_schema", "response_format", "response_model",
-         "output_pydantic"),
-        _RETURNS,
-    ),
-    **dict.fromkeys(
-        ("system_prompt", "instruction", "prompt", "system_message", "system", "backstory"),
-        _INSTRUCTIONS,
-    ),
-    **dict.fromkeys(
-        ("model_settings", "generate_content_config", "model_kwargs", "temperature", "max_tokens",
-         "top_p", "seed"),
-        _SETTINGS,
-    ),
-    **dict.fromkeys(("mcp_servers", "toolsets", "mcp"), _SERVERS),
-    **dict.fromkeys(("input_guardrails", "before_model_callback"), _BEFORE),
-    **dict.fromkeys(("output_guardrails", "after_model_callback", "output_validators"), _AFTER),
-    **dict.fromkeys(("sub_agents", "agents", "members", "team"), _HANDOFFS),
-    **dict.fromkeys(("deps_type", "context_schema", "dependencies"), _OBJECTS),
-    **dict.fromkeys(("callbacks", "middleware", "capabilities"), _HOOKS),
-    **dict.fromkeys(
-        ("max_turns", "max_iterations", "max_iter", "max_steps", "recursion_limit"), _TURNS
-    ),
-    **dict.fromkeys(("memory", "session", "checkpointer"), _SESSION),
-    **dict.fromkeys(("llm", "model_name", "model_client", "llm_config"), _MODEL),
+    **_all("output_type result_type output_schema response_format response_model output_pydantic",
+           _RETURNS),
+    **_all("system_prompt instruction prompt system_message system backstory", _INSTRUCTIONS),
+    **_all("model_settings generate_content_config model_kwargs temperature max_tokens top_p seed",
+           _SETTINGS),
+    **_all("mcp_servers toolsets mcp", _SERVERS),
+    **_all("input_guardrails before_model_callback", _BEFORE),
+    **_all("output_guardrails after_model_callback output_validators", _AFTER),
+    **_all("sub_agents agents members team", _HANDOFFS),
+    **_all("deps_type context_schema dependencies", _OBJECTS),
+    **_all("callbacks middleware capabilities", _HOOKS),
+    **_all("max_turns max_iterations max_iter max_steps recursion_limit", _TURNS),
+    **_all("memory session checkpointer", _SESSION),
+    **_all("llm model_name model_client llm_config", _MODEL),
     "handoff_description": "it is called 'description' here: Agent(description='…')",
     "tool": "it is called 'tools' here: Agent(tools=[function])",
     "retries": "it is called 'retry' here: Agent(retry=3)",
@@ -63,34 +58,24 @@ _STREAM = "for part in agent.stream('…')"
 _MESSAGES = "response.messages (the new ones), or response.history (all of them)"
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "an agent": {
-        **dict.fromkeys(
-            ("run_sync", "invoke", "kickoff", "generate_reply", "execute", "query"),
-            _RUN,
-        ),
-        **dict.fromkeys(("arun", "ainvoke", "achat", "kickoff_async"), _ASYNC),
-        **dict.fromkeys(("run_stream", "run_streamed", "iter", "run_stream_events"), _STREAM),
+        **_all("run_sync invoke kickoff generate_reply execute query", _RUN),
+        **_all("arun ainvoke achat kickoff_async", _ASYNC),
+        **_all("run_stream run_streamed iter run_stream_events", _STREAM),
         "astream": "async for part in agent.stream_async('…')",
         "chat": "agent.run('…', session='ana', engine=engine)",
-        **dict.fromkeys(
-            ("tool", "tool_plain", "add_tool", "register_tool", "bind_tools"),
-            "Agent(tools=[function])",
-        ),
-        **dict.fromkeys(
-            ("system_prompt", "set_system_prompt"),
+        **_all("tool tool_plain add_tool register_tool bind_tools", "Agent(tools=[function])"),
+        **_all(
+            "system_prompt set_system_prompt",
             "Agent(instructions='…'), or a function that returns the text",
         ),
-        **dict.fromkeys(
-            ("output_validator", "result_validator"), "Agent(checks=[{'after': function}])"
-        ),
-        **dict.fromkeys(
-            ("override", "clone", "copy_with"), "agent.model_copy(update={'model': '…'})"
-        ),
+        **_all("output_validator result_validator", "Agent(checks=[{'after': function}])"),
+        **_all("override clone copy_with", "agent.model_copy(update={'model': '…'})"),
         "with_structured_output": "Agent(returns=City)",
         "to_a2a": "flowengine serve serves flows, not A2A",
     },
     "a response": {
-        **dict.fromkeys(("final_output", "data", "text", "content", "raw"), "response.output"),
-        **dict.fromkeys(("all_messages", "new_messages", "new_items"), _MESSAGES),
+        **_all("final_output data text content raw", "response.output"),
+        **_all("all_messages new_messages new_items", _MESSAGES),
         "to_input_list": "agent.run([*response.history, message])",
         "last_agent": "response.agent",
         "interruptions": "response.waits, and engine.approvals.approve(wait['id'])",
@@ -104,31 +89,21 @@ RUN = "a run of agents"
 _OPTIONS = {
     name: f"write {line}"
     for name, line in {
-        **dict.fromkeys(
-            ("message_history", "history", "chat_history"),
-            "agent.run([*response.history, message])",
-        ),
+        **_all("message_history history chat_history", "agent.run([*response.history, message])"),
         **dict.fromkeys(("context", "dependencies"), "agent.run('…', deps=Deps(…))"),
-        **dict.fromkeys(
-            ("thread_id", "session_id", "conversation_id", "memory"),
+        **_all(
+            "thread_id session_id conversation_id memory",
             "agent.run('…', session='ana', engine=engine)",
         ),
-        **dict.fromkeys(
-            ("config", "run_config", "metadata", "tags"), "agent.run('…', labels={'team': 'it'})"
-        ),
-        **dict.fromkeys(
-            ("max_iter", "max_iterations", "max_steps", "recursion_limit"), "max_turns=10"
-        ),
-        **dict.fromkeys(("usage_limits", "max_tokens", "max_cost"), "budget={'tokens': 50_000}"),
-        **dict.fromkeys(("stream", "stream_mode"), _STREAM),
-        **dict.fromkeys(("tools", "toolsets"), "Agent(tools=[function])"),
-        **dict.fromkeys(
-            ("output_type", "result_type", "response_format", "response_model"),
-            "Agent(returns=City)",
-        ),
-        **dict.fromkeys(("temperature", "model_settings"), "Agent(settings={'temperature': 0})"),
-        **dict.fromkeys(("callbacks", "hooks"), "Agent(hooks=[{'before_call': function}])"),
-        **dict.fromkeys(("timeout", "deadline"), "budget={'wall_time': '2m'}"),
+        **_all("config run_config metadata tags", "agent.run('…', labels={'team': 'it'})"),
+        **_all("max_iter max_iterations max_steps recursion_limit", "max_turns=10"),
+        **_all("usage_limits max_tokens max_cost", "budget={'tokens': 50_000}"),
+        **_all("stream stream_mode", _STREAM),
+        **_all("tools toolsets", "Agent(tools=[function])"),
+        **_all("output_type result_type response_format response_model", "Agent(returns=City)"),
+        **_all("temperature model_settings", "Agent(settings={'temperature': 0})"),
+        **_all("callbacks hooks", "Agent(hooks=[{'before_call': function}])"),
+        **_all("timeout deadline", "budget={'wall_time': '2m'}"),
         "debug": "log_agents(engine)",
         "checkpointer": "agent.run('…', engine=Engine())",
     }.items()

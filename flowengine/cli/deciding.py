@@ -25,14 +25,14 @@ from flowengine.sdk.texts.visible_text import printable
 
 FILTERS = together(
     flag("--mine", "only those that I may decide"),
-    arg("--flow", "F", "only those of the flow with this id"),
-    arg("--execution", "ID", "only those of this execution"),
-    arg("--batch", "B", "only those of this batch (a batch is named after its step by default)"),
+    arg("--flow F", "only those of the flow with this id"),
+    arg("--execution ID", "only those of this execution"),
+    arg("--batch B", "only those of this batch (a batch is named after its step by default)"),
 )
 """The options that select approvals."""
 _FILLING = together(
-    many("--form", "FIELD=VALUE", "fill in a field of the form", type=read.assignment),
-    many("--edit", "FIELD=VALUE", "change a field of the subject first", type=read.assignment),
+    many("--form FIELD=VALUE", "fill in a field of the form", type=read.assignment),
+    many("--edit FIELD=VALUE", "change a field of the subject first", type=read.assignment),
 )
 
 
@@ -43,11 +43,11 @@ def arguments(*, fills: bool) -> Added:
         fills: Whether a form can be filled in and the subject edited.
     """
     return together(
-        arg("waits", "ID", "an approval, by any unambiguous prefix of its id", nargs="*"),
+        arg("waits ID", "an approval, by any unambiguous prefix of its id", nargs="*"),
         *((_FILLING,) if fills else ()),
-        arg("--comment", "TEXT", "the reason, kept with the decision"),
-        many("--attach", "FILE", "keep a file with the decision"),
-        many("--image", "FILE", "show an image to the model that made the call", dest="images"),
+        arg("--comment TEXT", "the reason, kept with the decision"),
+        many("--attach FILE", "keep a file with the decision"),
+        many("--image FILE", "show an image to the model that made the call", dest="images"),
         read.on_behalf("decide on behalf of another user"),
         read.NO_RESUME,
         read.LINGER,

@@ -17,35 +17,14 @@ from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, SplitSpec, 
 from flowengine.kernel.notation.addresses import NOTIFIES, flow_name
 
 WORST_FIRST = (
-    "failed",
-    "refused",
-    "rejected",
-    "expired",
-    "uncertain",
-    "running",
-    "waiting",
-    "cancelled",
-    "succeeded",
-    "skipped",
+    *("failed", "refused", "rejected", "expired", "uncertain", "running", "waiting", "cancelled"),
+    *("succeeded", "skipped"),
 )
 """The first of these among the activations of a step determines its color."""
 Shape = Literal[
-    "start",
-    "end",
-    "end_all",
-    "error",
-    "trigger",
-    "choice",
-    "fork",
-    "person",
-    "wait",
-    "fail",
-    "cancel",
-    "flow",
-    "undo",
-    "finally",
-    "step",
-]
+    "start", "end", "end_all", "error", "trigger", "choice", "fork", "person", "wait", "fail",
+    "cancel", "flow", "undo", "finally", "step",
+]  # fmt: skip
 """`fork` continues along all arrows, and `choice` along some. Only a group is a `finally`."""
 Line = Literal["next", "error", "undo", "after"]
 """`undo` leads to a compensation, `after` from an end to the steps after it."""

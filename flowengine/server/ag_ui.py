@@ -41,15 +41,7 @@ from flowengine.server.talks import AgentParts, ArrivingPart, ArrivingReplies, T
 # The work of agents as events of AG-UI (`ag-ui-protocol` 1.0).
 
 _SHOWN = (
-    "kind",
-    "tool",
-    "subject",
-    "body",
-    "preview",
-    "difference",
-    "found",
-    "request",
-    "note",
+    *("kind", "tool", "subject", "body", "preview", "difference", "found", "request", "note"),
     "about",
 )
 

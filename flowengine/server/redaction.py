@@ -34,16 +34,8 @@ _HANDED = ("do", "by", "to", "at")
 _REASON = ("address", "since", "due", "wait", "timers", "signals")
 _ENVIRONMENT = (
     *(
-        "id",
-        "kind",
-        "provider",
-        "scope",
-        "owner_id",
-        "execution",
-        "generation",
-        "state",
-        "since",
-        "alive",
+        *("id", "kind", "provider", "scope", "owner_id", "execution", "generation", "state"),
+        *("since", "alive"),
     ),
 )
 _GRANT = (

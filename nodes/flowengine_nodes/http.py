@@ -48,6 +48,7 @@ from flowengine_nodes.http_bodies import (
     decoded,
     is_json,
     is_text,
+    phrase_of,
     request_body,
     with_query,
 )
@@ -420,21 +421,13 @@ def _judge(answer: Mapping[str, Any], accept: Any, context: StepContext, place: 
     body = answer["body"]
     if isinstance(body, str):
         body = beginning(body, context.mask)
+    phrase = phrase_of(status)
     raise HttpError(
-        f"{place}: status {status}{_reason(status)}",
+        f"{place}: status {status}" + (f" ({phrase})" if phrase else ""),
         data={**answer, "body": body},
         retryable=status >= 500 or status in _RETRYABLE,
         retry_after=_retry_after(answer["headers"].get("retry-after")),
     )
-
-
-def _reason(status: int) -> str:
-    from http import HTTPStatus
-
-    try:
-        return f" ({HTTPStatus(status).phrase})"
-    except ValueError:
-        return ""
 
 
 def _retry_after(header: str | None) -> float | None:

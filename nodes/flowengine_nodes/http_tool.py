@@ -13,6 +13,7 @@ from flowengine_nodes.http_bodies import (
     decoded,
     is_json,
     is_text,
+    phrase_of,
     request_body,
     with_query,
 )
@@ -69,14 +70,9 @@ def _kept(context: StepContext, data: bytes, name: str) -> dict[str, Plain]:
 
 def _answer_text(method: str, url: str, answer: Any, body: Plain) -> str:
     """Return a response as text for a model, with the server's text in a marked block."""
-    from http import HTTPStatus
-
-    try:
-        phrase = f" {HTTPStatus(answer.status).phrase}"
-    except ValueError:
-        phrase = ""
     text = f"url: {answer.url}\n{headers_and_body(answer.headers, body)}".rstrip("\n")
-    return f"{method}: status {answer.status}{phrase}\n{marked(text, url)}"
+    status = f"status {answer.status} {phrase_of(answer.status)}".rstrip()
+    return f"{method}: {status}\n{marked(text, url)}"
 
 
 TOOLS: dict[str, Tool] = {

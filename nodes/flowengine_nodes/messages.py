@@ -6,6 +6,7 @@ import json
 import smtplib
 from collections.abc import Mapping
 from email.message import EmailMessage
+from html import escape
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -155,17 +156,17 @@ class Slack(StepKind):
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration of `slack`."""
         return {
-            "type": "object",
+            **record(
+                {
+                    "webhook": {
+                        **TEXT,
+                        "description": "The address of the incoming webhook, a secret.",
+                        "examples": ["${{ secrets.SLACK_WEBHOOK }}"],
+                    }
+                },
+                ["webhook"],
+            ),
             "x-main": "webhook",
-            "properties": {
-                "webhook": {
-                    **TEXT,
-                    "description": "The address of the incoming webhook, a secret.",
-                    "examples": ["${{ secrets.SLACK_WEBHOOK }}"],
-                }
-            },
-            "required": ["webhook"],
-            "additionalProperties": False,
         }
 
     @classmethod
@@ -228,11 +229,11 @@ async def deliver(context: StepContext, request: Mapping[str, Any]) -> None:
 def _text(message: OutgoingMessage) -> str:
     """Return a message in Slack's notation, in which only `&`, `<` and `>` have to be escaped."""
     text = message.text if message.link is None else message.text.replace(message.link, "")
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = escape(text, quote=False)
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}…"
-    title = message.subject.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return f"*{title}*\n{text}" + (f"<{message.link}>" if message.link else "")
+    link = f"<{message.link}>" if message.link else ""
+    return f"*{escape(message.subject, quote=False)}*\n{text}{link}"
 
 
 # `smtp`: sends mail through a server.
@@ -266,9 +267,8 @@ class Smtp(StepKind):
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration of `smtp`."""
-        return {
-            "type": "object",
-            "properties": {
+        return record(
+            {
                 "server": {
                     **TEXT,
                     "description": "The server, with its port unless it is the usual one of "
@@ -295,9 +295,8 @@ class Smtp(StepKind):
                     "examples": [["ana@example.com", "ben@example.com"]],
                 },
             },
-            "required": ["server", "from", "to"],
-            "additionalProperties": False,
-        }
+            ["server", "from", "to"],
+        )
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:

@@ -44,13 +44,7 @@ class Std(StepKind):
             "description": "The tool, whose arguments `bind` may fix.",
             "examples": ["edit_file"],
         }
-        return {
-            "type": "object",
-            "x-main": "tool",
-            "properties": {"tool": tool},
-            "required": ["tool"],
-            "additionalProperties": False,
-        }
+        return {**record({"tool": tool}, ["tool"]), "x-main": "tool"}
 
     @classmethod
     def effect_of(cls, configuration: Mapping[str, Plain]) -> Effect:

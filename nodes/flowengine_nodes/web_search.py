@@ -81,50 +81,50 @@ class WebSearch(StepKind):
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration of `web_search`."""
         return {
-            "type": "object",
+            **record(
+                {
+                    "provider": {
+                        "enum": [*PROVIDERS],
+                        "description": "The search service.",
+                        "examples": ["tavily"],
+                    },
+                    "api_key": {
+                        **TEXT,
+                        "description": "The key of the service. Default: its environment "
+                        "variable, such as TAVILY_API_KEY.",
+                        "examples": ["${{ secrets.SEARCH_KEY }}"],
+                    },
+                    "url": {
+                        **TEXT,
+                        "description": "The address of the service, such as that of your "
+                        "SearXNG. Default: the provider's address.",
+                        "examples": ["http://localhost:8080"],
+                    },
+                    "country": {
+                        **TEXT,
+                        "description": "Prefer pages for this country, by its two-letter code.",
+                        "pattern": "^[A-Za-z]{2}$",
+                        "examples": ["DE"],
+                    },
+                    "max_results": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "maximum": 20,
+                        "default": RESULTS,
+                        "description": "Maximum number of pages.",
+                        "examples": [5],
+                    },
+                    "options": {
+                        "type": "object",
+                        "description": "Further parameters of the service.",
+                        "propertyNames": {"not": {"enum": [*_OURS]}},
+                        "default": {},
+                        "examples": [{"topic": "news"}],
+                    },
+                },
+                ["provider"],
+            ),
             "x-main": "provider",
-            "properties": {
-                "provider": {
-                    "enum": [*PROVIDERS],
-                    "description": "The search service.",
-                    "examples": ["tavily"],
-                },
-                "api_key": {
-                    **TEXT,
-                    "description": "The key of the service. Default: its environment "
-                    "variable, such as TAVILY_API_KEY.",
-                    "examples": ["${{ secrets.SEARCH_KEY }}"],
-                },
-                "url": {
-                    **TEXT,
-                    "description": "The address of the service, such as that of your "
-                    "SearXNG. Default: the provider's address.",
-                    "examples": ["http://localhost:8080"],
-                },
-                "country": {
-                    **TEXT,
-                    "description": "Prefer pages for this country, by its two-letter code.",
-                    "pattern": "^[A-Za-z]{2}$",
-                    "examples": ["DE"],
-                },
-                "max_results": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": 20,
-                    "default": RESULTS,
-                    "description": "Maximum number of pages.",
-                    "examples": [5],
-                },
-                "options": {
-                    "type": "object",
-                    "description": "Further parameters of the service.",
-                    "propertyNames": {"not": {"enum": [*_OURS]}},
-                    "default": {},
-                    "examples": [{"topic": "news"}],
-                },
-            },
-            "required": ["provider"],
-            "additionalProperties": False,
         }
 
     @classmethod

@@ -41,9 +41,8 @@ class Webhook(StepKind):
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration of `webhook`."""
-        return {
-            "type": "object",
-            "properties": {
+        return record(
+            {
                 "url": {
                     **TEXT,
                     "description": "Where the event is posted.",
@@ -56,9 +55,8 @@ class Webhook(StepKind):
                     "examples": ["${{ secrets.WEBHOOK }}"],
                 },
             },
-            "required": ["url", "secret"],
-            "additionalProperties": False,
-        }
+            ["url", "secret"],
+        )
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:

@@ -47,27 +47,10 @@ _MOUNTS_CHANGED = "Unable to apply mount flags"
 """The error of bubblewrap if a mount disappears after it has listed all of them."""
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
-    "alternatives",
-    "ca-certificates",
-    "crypto-policies",
-    "debian_version",
-    "fonts",
-    "java",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "magic",
-    "mime.types",
-    "os-release",
-    "pki",
-    "protocols",
-    "python3",
-    "services",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "terminfo",
-    "timezone",
+    *("alternatives", "ca-certificates", "crypto-policies", "debian_version", "fonts", "java"),
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic", "mime.types"),
+    *("os-release", "pki", "protocols", "python3", "services", "ssl/certs", "ssl/openssl.cnf"),
+    *("terminfo", "timezone"),
 )
 """The parts of `/etc` that programs need, without private data or users' names."""
 _TELLTALE = ("keys", "key-users", "sched_debug", "timer_list")

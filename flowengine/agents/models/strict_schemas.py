@@ -13,15 +13,7 @@ _CHOICES = ("allOf", "anyOf", "oneOf", "prefixItems")
 _FORMATS = {
     name: name
     for name in (
-        "date",
-        "date-time",
-        "time",
-        "duration",
-        "email",
-        "hostname",
-        "ipv4",
-        "ipv6",
-        "uuid",
+        *("date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"),
     )
 } | {"iso-date-time": "date-time", "aware-date-time": "date-time", "iso-time": "time"}
 """Formats → those that providers enforce, which may be narrower."""

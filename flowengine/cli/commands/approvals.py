@@ -27,18 +27,16 @@ flowengine approve --all --batch documents --dry-run""",
     section(
         "later calls of the same tool",
         many(
-            "--grant",
-            "NAME=PATTERN",
+            "--grant NAME=PATTERN",
             "also approve calls whose argument matches ('*' matches anything but '/', '**' "
             "anything). Arguments that are not named must be the same",
             type=read.assignment,
             default=None,
         ),
-        arg("--uses", "N", "only the next N", type=int),
-        arg("--expires", "DURATION", "only for this long, for example 2h"),
+        arg("--uses N", "only the next N", type=int),
+        arg("--expires DURATION", "only for this long, for example 2h"),
         arg(
             "--scope",
-            None,
             "calls of this execution (default), or of all executions of the flow",
             choices=["execution", "flow"],
         ),
@@ -68,8 +66,7 @@ flowengine respond 4c1d --value "done by hand"
 flowengine respond 4c1d --value @result.json --comment "paid in cash\"""",
     deciding.arguments(fills=False),
     arg(
-        "--value",
-        "VALUE|@FILE",
+        "--value VALUE|@FILE",
         "the result, which the flow or the agent continues with: JSON, or the text itself if "
         "it may be text",
         required=True,
@@ -85,13 +82,7 @@ def respond_command(arguments: Namespace) -> int:
 flowengine approvals list --mine
 flowengine approvals list --flow expense --status closed --limit 10""",
     FILTERS,
-    arg(
-        "--status",
-        None,
-        "default: pending",
-        choices=["pending", "closed", "all"],
-        default="pending",
-    ),
+    arg("--status", "default: pending", choices=["pending", "closed", "all"], default="pending"),
     read.LIMIT,
 )
 def approvals_list_command(arguments: Namespace) -> None:
@@ -128,7 +119,7 @@ def approvals_list_command(arguments: Namespace) -> None:
 @session_command(
     "show an approval: its subject, assignees and decision",
     "flowengine approvals show a7f3",
-    arg("wait", "ID", "its id, or any unambiguous prefix"),
+    arg("wait ID", "its id, or any unambiguous prefix"),
 )
 def approvals_show_command(session: CliSession, arguments: Namespace) -> None:
     wait = session.engine.approvals.show(arguments.wait)
@@ -154,11 +145,10 @@ def approvals_show_command(session: CliSession, arguments: Namespace) -> None:
 flowengine approvals decide a7f3 --choice later
 flowengine approvals decide 09be --choice result --value '{"id": 7}'
 flowengine approvals decide 4c1d --choice respond --value "done by hand\"""",
-    arg("--choice", "CHOICE", "id of the choice", required=True),
+    arg("--choice CHOICE", "id of the choice", required=True),
     deciding.arguments(fills=True),
     arg(
-        "--value",
-        "VALUE|@FILE",
+        "--value VALUE|@FILE",
         "with the choice 'result' of a question, or 'respond' of a call: the output to "
         "record for the step, as JSON, or as the text itself if it may be text",
     ),
@@ -167,7 +157,7 @@ def approvals_decide_command(arguments: Namespace) -> int:
     return deciding.run(arguments, arguments.choice)
 
 
-_OWNERSHIP = together(arg("wait", "ID", "an approval, by any unambiguous prefix"), read.on_behalf())
+_OWNERSHIP = together(arg("wait ID", "an approval, by any unambiguous prefix"), read.on_behalf())
 
 
 def _say(session: CliSession, wait: WaitInfo) -> None:
@@ -205,8 +195,8 @@ def approvals_release_command(session: CliSession, arguments: Namespace) -> None
 flowengine approvals delegate a7f3 --to user:ana
 flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben""",
     _OWNERSHIP,
-    arg("--to", "USER", "who decides instead: user:NAME", required=True, type=read.user),
-    arg("--comment", "TEXT", "the reason, kept with the delegation"),
+    arg("--to USER", "who decides instead: user:NAME", required=True, type=read.user),
+    arg("--comment TEXT", "the reason, kept with the delegation"),
 )
 def approvals_delegate_command(session: CliSession, arguments: Namespace) -> None:
     wait = session.engine.approvals.delegate(
@@ -218,9 +208,7 @@ def approvals_delegate_command(session: CliSession, arguments: Namespace) -> Non
 @session_command(
     "list grants: approvals of later calls, and how often they were used",
     "flowengine grants list 01k8xq3zn3m0",
-    arg(
-        "execution", "ID", "the execution (default: grants for all executions of a flow)", nargs="?"
-    ),
+    arg("execution ID", "the execution (default: grants for all executions of a flow)", nargs="?"),
 )
 def grants_list_command(session: CliSession, arguments: Namespace) -> None:
     grants = session.engine.approvals.grants(arguments.execution)
@@ -241,7 +229,7 @@ def grants_list_command(session: CliSession, arguments: Namespace) -> None:
 @session_command(
     "revoke a grant: the next call needs an approval again",
     "flowengine grants revoke a7f3",
-    arg("grant", "ID", "the grant, by any unambiguous prefix of its id"),
+    arg("grant ID", "the grant, by any unambiguous prefix of its id"),
     read.on_behalf(),
 )
 def grants_revoke_command(session: CliSession, arguments: Namespace) -> None:

@@ -13,7 +13,7 @@ from flowengine.kernel.notation.accounts import UNITS
 @session_command(
     "list the budgets that executions share, and what was used of them",
     "flowengine budgets user:ana",
-    arg("key", "KEY", "only budgets with this key", nargs="?"),
+    arg("key KEY", "only budgets with this key", nargs="?"),
     flag("--past", "include those whose period is over"),
 )
 def budgets_command(session: CliSession, arguments: Namespace) -> None:

@@ -38,18 +38,17 @@ flowengine chat support.yaml
 flowengine chat support.yaml --agent billing --model openai/gpt-4o
 flowengine chat --resume 01k8xq7mf4jb""",
     arg(
-        "file",
-        "FILE",
+        "file FILE",
         "a file that declares agents, or FILE.py:NAME (default: the built-in assistant)",
         nargs="?",
     ),
-    arg("--agent", "NAME", "which of its agents"),
-    arg("--resume", "ID", "an earlier conversation"),
+    arg("--agent NAME", "which of its agents"),
+    arg("--resume ID", "an earlier conversation"),
     flag(
         "--lazy", "open each environment on its first use, even if the file opens it at the start"
     ),
     read.MODEL,
-    many("-i --input", "NAME=VALUE|@FILE", "an input of the file", type=read.given_input),
+    many("-i --input NAME=VALUE|@FILE", "an input of the file", type=read.given_input),
     read.WORKDIR,
     read.LINGER,
 )

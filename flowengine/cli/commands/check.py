@@ -35,8 +35,7 @@ flowengine check expense.yaml
 flowengine check --strict flows
 flowengine check --print expense.yaml""",
     arg(
-        "files",
-        "FILE",
+        "files FILE",
         "flow files or directories of them, or the rules of the host in a rules.yaml",
         nargs="+",
     ),
@@ -167,9 +166,7 @@ def _host_steps(compiled: CompiledFlow) -> str:
     """\
 flowengine explain E202
 flowengine explain""",
-    arg(
-        "codes", "CODE", "codes such as E202 or W305. Without one, all codes are listed", nargs="*"
-    ),
+    arg("codes CODE", "codes such as E202 or W305. Without one, all codes are listed", nargs="*"),
 )
 def explain_command(arguments: Namespace) -> None:
     """Print the explanations, or the list of all codes."""

@@ -30,7 +30,7 @@ _FAULTS = {EXIT_CODES["failed"], EXIT_CODES["stalled"]}
 flowengine resume 01k8xq7mf4jb
 flowengine resume 01k8xq7mf4jb --on-crash retry
 flowengine resume --due --linger 0s""",
-    arg("execution", "ID", "its id, or any unambiguous prefix", nargs="?"),
+    arg("execution ID", "its id, or any unambiguous prefix", nargs="?"),
     flag(
         "--due",
         "instead of an id: every execution with a due timer or schedule, an unprocessed "
@@ -38,7 +38,6 @@ flowengine resume --due --linger 0s""",
     ),
     arg(
         "--on-crash",
-        None,
         "how to answer questions about steps that a crash left uncertain (default: ask at "
         "the terminal)",
         choices=["ask", "retry", "fail"],
@@ -83,12 +82,11 @@ flowengine retry 01k8xq7mf4jb --step 'each[invoice.pdf]'
 flowengine retry 01k8xq7mf4jb --file fixed.yaml""",
     read.EXECUTION,
     many(
-        "--step",
-        "ADDRESS",
+        "--step ADDRESS",
         "only the failures in this step. If there are none, the step itself runs again",
         default=None,
     ),
-    arg("--file", "FILE", "continue with a fixed flow file"),
+    arg("--file FILE", "continue with a fixed flow file"),
     flag(
         "--repeat-once",
         "repeat calls with effect 'once' that have succeeded in an agent or a flow that begins "
@@ -120,12 +118,12 @@ def retry_command(session: CliSession, arguments: Namespace) -> int:
     """\
 flowengine fork 01k8xq7mf4jb --from-step review
 flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yaml""",
-    arg("execution", "ID", "the old execution, which is not changed"),
-    arg("--from-step", "ADDRESS", "address of the step", required=True),
-    many("--set", "K=V", "write state before the step starts", type=read.assignment),
-    arg("--file", "FILE", "continue with a changed flow file"),
-    arg("--id", "ID", "id of the new execution"),
-    many("--label", "K=V", "a label for lists", type=read.assignment),
+    arg("execution ID", "the old execution, which is not changed"),
+    arg("--from-step ADDRESS", "address of the step", required=True),
+    many("--set K=V", "write state before the step starts", type=read.assignment),
+    arg("--file FILE", "continue with a changed flow file"),
+    arg("--id ID", "id of the new execution"),
+    many("--label K=V", "a label for lists", type=read.assignment),
     read.WORKDIR,
     read.DRIVING,
 )
@@ -162,15 +160,14 @@ PATIENCE = 2
 flowengine cancel 01k8xq7mf4jb --reason "ordered twice"
 flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now
 flowengine cancel 01k8xq7mf4jb --step 'ask/clerk.calls[1]/search' --reason "too broad\"""",
-    arg("executions", "ID", "an id, or any unambiguous prefix of one", nargs="+"),
-    arg("--reason", "TEXT", "the reason, kept in the history", default=""),
+    arg("executions ID", "an id, or any unambiguous prefix of one", nargs="+"),
+    arg("--reason TEXT", "the reason, kept in the history", default=""),
     flag(
         "--now",
         "skip 'finally', and the compensation that the flow's on_error requests on Cancelled",
     ),
     arg(
-        "--step",
-        "ADDRESS",
+        "--step ADDRESS",
         "stop only this call, group or subflow, which fails with 'Stopped'. The execution "
         "continues",
     ),

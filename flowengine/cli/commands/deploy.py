@@ -45,16 +45,15 @@ _MAPPING = "steps: {old_name: new_name}"
 flowengine upgrade order.yaml --check
 flowengine upgrade order.yaml --map renamed.yaml
 flowengine upgrade order.yaml 01k8xq7mf4jb""",
-    arg("file", "FLOW", "the changed flow: its file, or a deployed one, ID or ID@VERSION"),
+    arg("file FLOW", "the changed flow: its file, or a deployed one, ID or ID@VERSION"),
     arg(
-        "executions",
-        "ID",
+        "executions ID",
         "only these (default: all open executions of other versions of the flow)",
         nargs="*",
         default=[],
     ),
     flag("--check", "only show the effect on each execution"),
-    arg("--map", "FILE", "new names of steps, state, signals, inputs and values, as YAML"),
+    arg("--map FILE", "new names of steps, state, signals, inputs and values, as YAML"),
     read.on_behalf(),
     fixed(linger=0.0),
 )
@@ -174,8 +173,7 @@ flowengine deploy report.yaml order.yaml && flowengine worker
 flowengine deploy --upgrade report.yaml
 flowengine deploy report@1""",
     arg(
-        "flows",
-        "FLOW",
+        "flows FLOW",
         "a flow file, which becomes the current version, or ID@VERSION to return to one",
         nargs="+",
     ),
@@ -230,10 +228,9 @@ def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[Upgra
     """\
 flowengine migrate --to temporal://127.0.0.1:7233/default 01k8xq7mf4jb
 flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --all""",
-    arg("executions", "ID", "an id, or any unambiguous prefix of one", nargs="*"),
+    arg("executions ID", "an id, or any unambiguous prefix of one", nargs="*"),
     arg(
-        "--to",
-        "STORE",
+        "--to STORE",
         "the other store: a directory, or temporal://HOST:PORT/NAMESPACE",
         required=True,
     ),

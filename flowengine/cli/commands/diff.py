@@ -27,8 +27,8 @@ MOST = 30
 flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
 flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json""",
     exits(f"{SAME} if they are the same, {DIFFER} if not"),
-    arg("execution", "ID1", "one, by any unambiguous prefix"),
-    arg("other_execution", "ID2", "the other"),
+    arg("execution ID1", "one, by any unambiguous prefix"),
+    arg("other_execution ID2", "the other"),
 )
 def diff_command(session: CliSession, arguments: Namespace) -> int:
     """Compare them.

@@ -26,7 +26,7 @@ from flowengine.sdk.texts.visible_text import printable
     """\
 flowengine envs list
 flowengine envs list 01k8xq3zn3m0""",
-    arg("execution", "ID", "only those of this execution (default: all)", nargs="?"),
+    arg("execution ID", "only those of this execution (default: all)", nargs="?"),
 )
 def envs_list_command(session: CliSession, arguments: Namespace) -> None:
     environments = session.engine.open_environments(arguments.execution)
@@ -42,7 +42,7 @@ def envs_list_command(session: CliSession, arguments: Namespace) -> None:
 @session_command(
     "show an environment: its sandbox, start time and processes",
     "flowengine envs show analysis",
-    arg("environment", "NAME", NAME),
+    arg("environment NAME", NAME),
 )
 def envs_show_command(session: CliSession, arguments: Namespace) -> None:
     environment = session.engine.open_environment(arguments.environment)
@@ -58,12 +58,9 @@ def envs_show_command(session: CliSession, arguments: Namespace) -> None:
     """\
 flowengine envs look box
 flowengine envs look browser --picture page.png""",
-    arg("environment", "NAME", NAME),
+    arg("environment NAME", NAME),
     arg(
-        "--picture",
-        "FILE",
-        "write the picture of a browser's window to this file, as PNG",
-        type=Path,
+        "--picture FILE", "write the picture of a browser's window to this file, as PNG", type=Path
     ),
 )
 def envs_look_command(session: CliSession, arguments: Namespace) -> None:
@@ -111,12 +108,11 @@ def _lines(found: ScreenInfo, file: Path | None) -> Iterator[str]:
 flowengine envs shell build.yaml box
 flowengine envs shell build.yaml box --arg python=3.13
 printf 'make\\nmake test\\n' | flowengine envs shell build.yaml box""",
-    arg("file", "FILE", "the flow file that declares it"),
-    arg("name", "NAME", "an environment of kind shell (default: the only one)", nargs="?"),
-    many("--arg", "NAME=VALUE", "an argument of the environment", type=read.assignment),
+    arg("file FILE", "the flow file that declares it"),
+    arg("name NAME", "an environment of kind shell (default: the only one)", nargs="?"),
+    many("--arg NAME=VALUE", "an argument of the environment", type=read.assignment),
     many(
-        "-i --input",
-        "NAME=VALUE|@FILE",
+        "-i --input NAME=VALUE|@FILE",
         "an input that its declaration refers to",
         type=read.given_input,
     ),
@@ -181,7 +177,7 @@ def _ended_in_order() -> Iterator[None]:
     """\
 flowengine envs release analysis
 flowengine envs release analysis --force""",
-    arg("environment", "NAME", NAME),
+    arg("environment NAME", NAME),
     flag("--force", "end it even if the process that opened it is alive"),
 )
 def envs_release_command(session: CliSession, arguments: Namespace) -> int:

@@ -21,16 +21,7 @@ from flowengine.telemetry.otlp_json import traces_data
 from flowengine.telemetry.spans import recorded_spans
 
 SHOWN = (
-    "why",
-    "value",
-    "error",
-    "choice",
-    "by",
-    "form",
-    "edits",
-    "comment",
-    "data",
-    "inputs",
+    *("why", "value", "error", "choice", "by", "form", "edits", "comment", "data", "inputs"),
     "reason",
 )
 """The fields of an event that are shown, in this order. `--json` prints all."""
@@ -41,10 +32,10 @@ SHOWN = (
     """\
 flowengine events 01k8xq7mf4jb --follow
 flowengine --json events 01k8xq7mf4jb --from-seq 40""",
-    arg("execution", "ID", NEWEST, nargs="?"),
+    arg("execution ID", NEWEST, nargs="?"),
     flag("--follow", "keep printing new events until the execution ends"),
     flag("--otel", "print a trace in the JSON form of OTLP instead"),
-    arg("--from-seq", "SEQ", "number of the first event (default: 0)", type=int, default=0),
+    arg("--from-seq SEQ", "number of the first event (default: 0)", type=int, default=0),
 )
 def events_command(session: CliSession, arguments: Namespace) -> None:
     if arguments.otel:

@@ -21,7 +21,7 @@ from flowengine.sdk.texts.visible_text import printable
 @session_command(
     "list the files (artifacts) that an execution keeps, and the steps that they are from",
     "flowengine files list 01k8xq7mf4jb",
-    arg("execution", "ID", NEWEST, nargs="?"),
+    arg("execution ID", NEWEST, nargs="?"),
 )
 def files_list_command(session: CliSession, arguments: Namespace) -> None:
     execution = session.execution(arguments.execution)
@@ -41,17 +41,15 @@ def files_list_command(session: CliSession, arguments: Namespace) -> None:
     """\
 flowengine files save 01k8xq7mf4jb
 flowengine files save 01k8xq7mf4jb report.pdf --to reports""",
-    arg("execution", "ID", "the execution: its id, or any unambiguous prefix"),
+    arg("execution ID", "the execution: its id, or any unambiguous prefix"),
     arg(
-        "files",
-        "FILE",
+        "files FILE",
         f"names of files, or at least {SHORTEST} digits of their SHA-256 (default: all files)",
         nargs="*",
         default=[],
     ),
     arg(
-        "--to",
-        "DIR",
+        "--to DIR",
         "the directory, which is created if it is missing (default: the current one)",
         type=Path,
         default=Path(),

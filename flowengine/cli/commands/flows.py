@@ -32,10 +32,10 @@ _HASH_SHOWN = 12
 
 def _schedule(note: str) -> Added:
     """Return the option that names a schedule of the flow."""
-    return arg("--schedule", "EXPR", f"the expression of a schedule ({note})")
+    return arg("--schedule EXPR", f"the expression of a schedule ({note})")
 
 
-_FLOW = arg("flow", "FLOW", "its id")
+_FLOW = arg("flow FLOW", "its id")
 
 
 @session_command(
@@ -94,7 +94,7 @@ _FACTS = ("flow", "version", "title", "hash", "inputs", "modules")
     """\
 flowengine flows show report
 flowengine flows show report@1""",
-    arg("name", "NAME", "a deployed flow: ID, ID@VERSION or hash"),
+    arg("name NAME", "a deployed flow: ID, ID@VERSION or hash"),
 )
 def flows_show_command(session: CliSession, arguments: Namespace) -> int:
     engine = session.engine
@@ -130,8 +130,8 @@ SAME, DIFFER = 0, 1
 flowengine flows diff report@1 report@2
 flowengine flows diff report report.yaml""",
     exits(f"{SAME} if they are the same, {DIFFER} if not"),
-    arg("flow", "FLOW", "a deployed flow, ID or ID@VERSION, or a file"),
-    arg("other", "OTHER", "the one to compare it with"),
+    arg("flow FLOW", "a deployed flow, ID or ID@VERSION, or a file"),
+    arg("other OTHER", "the one to compare it with"),
 )
 def flows_diff_command(arguments: Namespace) -> int:
     """Compare them.
@@ -175,7 +175,7 @@ def _defined(session: CliSession, name: str) -> _Defined:
     """\
 flowengine flows undeploy report
 flowengine flows undeploy report@2""",
-    arg("name", "NAME", "its id, or ID@VERSION for an earlier version"),
+    arg("name NAME", "its id, or ID@VERSION for an earlier version"),
 )
 def flows_undeploy_command(session: CliSession, arguments: Namespace) -> None:
     removed = session.engine.flows.undeploy(arguments.name)
@@ -227,24 +227,18 @@ flowengine flows backfill report --since 7d
 flowengine flows backfill report --since 30d --until 7d --concurrency 4""",
     _FLOW,
     arg(
-        "--since",
-        "TIME",
-        "first moment of the range: 7d, or a time",
-        type=read.moment,
-        required=True,
+        "--since TIME", "first moment of the range: 7d, or a time", type=read.moment, required=True
     ),
-    arg("--until", "TIME", "last moment (default: now)", type=read.moment, default=None),
+    arg("--until TIME", "last moment (default: now)", type=read.moment, default=None),
     _schedule("default: all of them"),
     arg(
-        "--concurrency",
-        "N",
+        "--concurrency N",
         "how many executions run at once (default: 1). Executions that wait do not count",
         type=read.count,
         default=1,
     ),
     arg(
-        "--limit",
-        "N",
+        "--limit N",
         f"how many times the range may contain (default: {_LIMIT})",
         type=read.count,
         default=_LIMIT,

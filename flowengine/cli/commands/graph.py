@@ -29,13 +29,10 @@ flowengine graph 01k8xq7mf4jb --format svg -o expense.svg
 flowengine graph expense.yaml --format dot | dot -Tpng > expense.png
 flowengine graph expense.yaml --format graphml -o expense.graphml""",
     arg(
-        "what",
-        "FLOW|ID",
-        "a flow file, a deployed flow (ID, ID@VERSION or its hash), or an execution",
+        "what FLOW|ID", "a flow file, a deployed flow (ID, ID@VERSION or its hash), or an execution"
     ),
     arg(
         "--format",
-        None,
         "as a picture: mermaid (default), dot, svg, or as data: graphml, json",
         choices=["mermaid", "dot", "svg", "graphml", "json"],
         default="mermaid",
@@ -43,7 +40,7 @@ flowengine graph expense.yaml --format graphml -o expense.graphml""",
     flag(
         "--plumbing", "include connecting steps, which only connect the parts of a generated flow"
     ),
-    arg("-o --output", "FILE", "write to this file"),
+    arg("-o --output FILE", "write to this file"),
 )
 def graph_command(arguments: Namespace) -> None:
     format = "json" if arguments.json else arguments.format

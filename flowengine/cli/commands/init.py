@@ -38,15 +38,13 @@ flowengine init
 flowengine init refunds --example approval
 flowengine init writer --example agent""",
     arg(
-        "folder",
-        "DIR",
+        "folder DIR",
         "the directory to create them in (default: the current directory)",
         nargs="?",
         default=".",
     ),
     arg(
-        "--example",
-        "NAME",
+        "--example NAME",
         "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items()),
         choices=EXAMPLES,
         default="hello",
@@ -118,13 +116,12 @@ flowengine schema --for expense.yaml -o .flowengine/expense.schema.json""",
         flag("--tests", "the schema of test case files"),
         flag("--evals", "the schema of evaluation files"),
         arg(
-            "--for",
-            "FILE",
+            "--for FILE",
             "include the file's own steps, tools and signals as completions",
             dest="file",
         ),
     ),
-    arg("-o --output", "FILE", "write to this file"),
+    arg("-o --output FILE", "write to this file"),
 )
 def schema_command(arguments: Namespace) -> None:
     """Print the schema, or write it."""

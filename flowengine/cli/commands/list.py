@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import get_args
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
@@ -18,22 +19,12 @@ from flowengine.cli.terminal.output import (
     table,
     when,
 )
-from flowengine.engines.infos import ExecutionInfo, told_by
+from flowengine.engines.infos import ExecutionInfo, Status, told_by
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.texts.visible_text import one_line
 
-STATUSES = [
-    "recorded",
-    "running",
-    "interrupted",
-    "waiting",
-    "stalled",
-    "quarantined",
-    "succeeded",
-    "failed",
-    "cancelled",
-]
+STATUSES = [*get_args(Status)]
 _TITLE = 50
 """Characters of the title of an execution."""
 MOST = 5
@@ -47,13 +38,12 @@ flowengine list --status waiting
 flowengine list --flow expense --label team=sales --since 1d
 flowengine list --search "invoice 4711"
 flowengine list --counts""",
-    arg("--flow", "F", "only those of the flow with this id"),
-    arg("--status", "S", f"only with this status: {', '.join(STATUSES)}", choices=STATUSES),
-    many("--label", "K=V", "only those with this label", type=read.assignment),
-    arg("--since", "TIME", "only those started since: 1d, or a time", type=read.moment),
+    arg("--flow F", "only those of the flow with this id"),
+    arg("--status S", f"only with this status: {', '.join(STATUSES)}", choices=STATUSES),
+    many("--label K=V", "only those with this label", type=read.assignment),
+    arg("--since TIME", "only those started since: 1d, or a time", type=read.moment),
     arg(
-        "--search",
-        "TEXT",
+        "--search TEXT",
         "only those with these words in title, key inputs, error, flow or labels, or with an "
         "id that begins so",
     ),

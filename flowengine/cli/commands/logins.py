@@ -21,9 +21,9 @@ from flowengine.settings import current_user
     """\
 flowengine logins add https://mcp.example.com
 flowengine logins add https://mcp.example.com --scope tickets:read --scope tickets:write""",
-    arg("url", "URL", "the 'url' of the server, as in the flow"),
-    arg("--client-id", "ID", "the 'client_id' of the flow, if any", default=""),
-    many("--scope", "SCOPE", "request this scope. Default: those that the server names"),
+    arg("url URL", "the 'url' of the server, as in the flow"),
+    arg("--client-id ID", "the 'client_id' of the flow, if any", default=""),
+    many("--scope SCOPE", "request this scope. Default: those that the server names"),
 )
 def logins_add_command(arguments: Namespace) -> None:
     key = LoginKey(current_user(), arguments.url, arguments.client_id)
@@ -63,8 +63,8 @@ def logins_list_command(arguments: Namespace) -> None:
 @command(
     "remove a login at an MCP server: flows ask for it again",
     "flowengine logins remove https://mcp.example.com",
-    arg("url", "URL", "the server"),
-    arg("--user", "USER", "only the login of this user"),
+    arg("url URL", "the server"),
+    arg("--user USER", "only the login of this user"),
 )
 def logins_remove_command(arguments: Namespace) -> None:
     """Remove it.

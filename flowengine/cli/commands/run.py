@@ -26,24 +26,20 @@ flowengine run hello.yaml -i name=Ada
 flowengine run expense.yaml -i @expense.json --label team=sales
 flowengine run expense@2 -i amount=80
 echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -""",
-    arg(
-        "flow", "FLOW", "a flow file, FILE.py:NAME, or a deployed flow: ID, ID@VERSION or its hash"
-    ),
+    arg("flow FLOW", "a flow file, FILE.py:NAME, or a deployed flow: ID, ID@VERSION or its hash"),
     many(
-        "-i --input",
-        "NAME=VALUE|@FILE|-",
+        "-i --input NAME=VALUE|@FILE|-",
         "an input (plain text, or JSON for other types), or all of them: a JSON or YAML "
         "file, or JSON on standard input",
         type=read.given_input,
     ),
-    many("--file", "NAME=FILE", "a file as an input", type=read.assignment),
+    many("--file NAME=FILE", "a file as an input", type=read.assignment),
     read.WORKDIR,
     arg(
-        "--id",
-        "ID",
+        "--id ID",
         "id of the execution: the same id with the same flow and inputs continues the first",
     ),
-    many("--label", "K=V", "a label for lists", type=read.assignment),
+    many("--label K=V", "a label for lists", type=read.assignment),
     read.MODEL,
     one_of(
         flag("--detach", "run it in the background and print its id"),

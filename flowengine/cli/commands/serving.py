@@ -59,31 +59,27 @@ flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --hostname flows.example.com
 flowengine serve --port 0""",
     flag("--worker", "also drive the executions, as 'flowengine worker' does, for a first try"),
     arg(
-        "--host",
-        "ADDRESS",
+        "--host ADDRESS",
         "address to listen on (default: 127.0.0.1). Any but this machine's own needs TLS or "
         "--proxy",
         default="127.0.0.1",
     ),
-    arg("--port", "N", f"default: {PORT}, 0: any free port", type=int, default=PORT),
-    arg("--tls-certificate", "FILE", "certificate chain (PEM)"),
-    arg("--tls-key", "FILE", "private key of the certificate (PEM)"),
-    many("--proxy", "ADDRESS", "IP address of a proxy in front, whose X-Forwarded-For is believed"),
+    arg("--port N", f"default: {PORT}, 0: any free port", type=int, default=PORT),
+    arg("--tls-certificate FILE", "certificate chain (PEM)"),
+    arg("--tls-key FILE", "private key of the certificate (PEM)"),
+    many("--proxy ADDRESS", "IP address of a proxy in front, whose X-Forwarded-For is believed"),
     many(
-        "--hostname",
-        "NAME",
+        "--hostname NAME",
         "further name under which users reach it, with the port unless it is the scheme's own",
     ),
     arg(
-        "--rate",
-        "N",
+        "--rate N",
         f"requests of each token in a minute (default: {RATE}). Further ones get 429",
         type=int,
         default=RATE,
     ),
     many(
-        "--temporal-page",
-        "ORIGIN",
+        "--temporal-page ORIGIN",
         "page of Temporal that may have payloads decoded: https://temporal.example.com",
     ),
 )
@@ -141,50 +137,43 @@ flowengine worker --concurrency 50 --per-flow 10 --drain 5m --log-format json
 flowengine worker --offers gpu --concurrency 2
 flowengine worker --store temporal://127.0.0.1:7233/default""",
     arg(
-        "--drain",
-        "DURATION",
+        "--drain DURATION",
         "on a stop signal, time for running attempts to end before they are interrupted "
         "(default: 30s). A second signal stops at once",
         type=read.duration,
         default=DRAIN,
     ),
     arg(
-        "--concurrency",
-        "N",
+        "--concurrency N",
         "how many executions run at once (default: 16). In Temporal, how many attempts with "
         "needs (default: 100)",
         type=read.count,
     ),
     arg(
-        "--per-flow",
-        "N",
+        "--per-flow N",
         "how many executions of one flow run at once (default: no separate limit)",
         type=read.count,
     ),
     read.OFFERS,
     arg(
         "--log-format",
-        None,
         "the format of the lines on standard error (default: text)",
         choices=["text", "json"],
         default="text",
     ),
     arg(
-        "--http",
-        "[HOST:]PORT",
+        "--http [HOST:]PORT",
         "answer GET /healthz, /readyz and /metrics at this port (default HOST: 127.0.0.1)",
         type=_address,
     ),
     arg(
-        "--heartbeat",
-        "DURATION",
+        "--heartbeat DURATION",
         "in Temporal, the time without a heartbeat after which an attempt counts as "
         "interrupted (default: $FLOWENGINE_HEARTBEAT, or 30s)",
         type=read.duration,
     ),
     arg(
-        "--deployment",
-        "NAME[:BUILD]",
+        "--deployment NAME[:BUILD]",
         "in Temporal, the worker's deployment version. Executions stay on workers of the "
         "version on which they began (default BUILD: the version of flowengine)",
     ),

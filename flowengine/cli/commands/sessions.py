@@ -12,18 +12,18 @@ from flowengine.cli.terminal.output import err, out, out_json, out_table, out_te
 from flowengine.runner.stored_sessions import Sessions
 from flowengine.sdk.texts.visible_text import printable
 
-_NAME = arg("name", "NAME", "name of the session")
+_NAME = arg("name NAME", "name of the session")
 
 
 def _drop(default: int) -> Added:
     help = f"leave out the user's newest N messages, with their answers (default: {default})"
-    return arg("--drop", "N", help, type=int, default=default)
+    return arg("--drop N", help, type=int, default=default)
 
 
 @session_command(
     "list the sessions of agents, newest first",
     "flowengine sessions list --search ana",
-    arg("--search", "TEXT", "only those with these words in name or agent"),
+    arg("--search TEXT", "only those with these words in name or agent"),
     read.LIMIT,
 )
 def sessions_list_command(session: CliSession, arguments: Namespace) -> None:
@@ -58,7 +58,7 @@ def sessions_show_command(session: CliSession, arguments: Namespace) -> None:
     "start a session with the conversation of another one, which is not changed",
     "flowengine sessions branch ana ana-2 --drop 1",
     _NAME,
-    arg("to", "TO", "name of the new session"),
+    arg("to TO", "name of the new session"),
     _drop(0),
 )
 def sessions_branch_command(session: CliSession, arguments: Namespace) -> None:

@@ -46,8 +46,8 @@ from flowengine.sdk.texts.visible_text import printable
     """\
 flowengine show 01k8xq7mf4jb
 flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read""",
-    arg("execution", "ID", NEWEST, nargs="?"),
-    arg("--step", "ADDRESS", "only this step, with its input, and each attempt with its log"),
+    arg("execution ID", NEWEST, nargs="?"),
+    arg("--step ADDRESS", "only this step, with its input, and each attempt with its log"),
     flag(
         "--plumbing", "include connecting steps, which only connect the parts of a generated flow"
     ),
@@ -260,7 +260,7 @@ def _took(info: ExecutionInfo | StepInfo) -> str:
 @session_command(
     "show why each live branch is waiting, since when, and what will resume it",
     "flowengine why 01k8xq7mf4jb",
-    arg("execution", "ID", NEWEST, nargs="?"),
+    arg("execution ID", NEWEST, nargs="?"),
 )
 def why_command(session: CliSession, arguments: Namespace) -> None:
     execution = session.execution(arguments.execution)

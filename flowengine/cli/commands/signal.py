@@ -26,27 +26,22 @@ flowengine signal --key B7 placed --file order.yaml
 flowengine signal 01k8xq7mf4jb agent.steer --text "Look only at the invoices."\
 """,
     arg(
-        "execution",
-        "ID",
+        "execution ID",
         "the execution, by any unambiguous prefix of its id (not with --key)",
         nargs="?",
     ),
-    arg("name", "NAME", "the name of the signal"),
-    arg("--key", "KEY", "send it to the open execution with this key"),
+    arg("name NAME", "the name of the signal"),
+    arg("--key KEY", "send it to the open execution with this key"),
     arg(
-        "--file",
-        "FILE",
-        "deploy this flow first: its 'start' starts an execution if none has the key",
+        "--file FILE", "deploy this flow first: its 'start' starts an execution if none has the key"
     ),
     one_of(
-        arg("--data", "JSON|@FILE", "data of the signal"),
-        arg("--text", "TEXT", "data of the signal, as text"),
+        arg("--data JSON|@FILE", "data of the signal"),
+        arg("--text TEXT", "data of the signal, as text"),
     ),
-    arg("--step", "ADDRESS", "the step whose subflow or agent receives it"),
+    arg("--step ADDRESS", "the step whose subflow or agent receives it"),
     arg(
-        "--id",
-        "ID",
-        "id of the message. The same id and data are stored once, other data is refused",
+        "--id ID", "id of the message. The same id and data are stored once, other data is refused"
     ),
     read.on_behalf("send it on behalf of another user"),
     read.NO_RESUME,

@@ -27,23 +27,20 @@ flowengine test expense.yaml --case 'no decision'
 flowengine test expense.yaml --from 01jc3v""",
     exits("0 if all pass, 1 if one fails, 3 if a file is invalid, 9 if no test file exists"),
     arg(
-        "files",
-        "FILE",
+        "files FILE",
         "flows (NAME.test.yaml next to NAME.yaml is run), test files or directories "
         "(default: all test files below the current directory)",
         nargs="*",
     ),
     arg(
-        "--from",
-        "ID",
+        "--from ID",
         "record an execution as a case in the test file of FILE, or print it without FILE",
         dest="execution",
     ),
-    arg("--name", "NAME", "name of the case that --from writes"),
-    arg("--case", "NAME", "only cases whose name contains this text"),
+    arg("--name NAME", "name of the case that --from writes"),
+    arg("--case NAME", "only cases whose name contains this text"),
     arg(
-        "--junit",
-        "FILE",
+        "--junit FILE",
         "also write the results to this file, as JUnit XML for CI systems",
         type=Path,
     ),

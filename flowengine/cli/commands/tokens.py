@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -24,22 +25,20 @@ from flowengine.settings import settings_file
     """\
 flowengine tokens create ci --role starter --flow "expense*" --expires 90d
 flowengine tokens create ben --user ben""",
-    arg("name", "NAME", "its name, for lists and the audit record"),
+    arg("name NAME", "its name, for lists and the audit record"),
     arg(
-        "--user",
-        "USER",
+        "--user USER",
         "the user it stands for (default: you). It never gives more rights than this user has",
         type=read.user,
     ),
     arg(
-        "--role",
-        "ROLE",
+        "--role ROLE",
         f"limits it to the rights of a role: {', '.join(ROLES)} (default: no limit)",
         choices=ROLES,
     ),
-    many("--flow", "PATTERN", "limits it to flows whose id matches, with --role"),
+    many("--flow PATTERN", "limits it to flows whose id matches, with --role"),
     flag("--content", "let it see inputs, outputs and events, with --role"),
-    arg("--expires", "DURATION", "default: it does not expire", type=read.duration),
+    arg("--expires DURATION", "default: it does not expire", type=read.duration),
 )
 def tokens_create_command(arguments: Namespace) -> None:
     """Create it.
@@ -77,11 +76,8 @@ def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
     expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
     flows = tuple(arguments.flow) or ("*",)
     scope = arguments.role and Access(arguments.role, flows, arguments.content)
-    records = ServerRecords(server_folder(engine.store.location))
-    try:
+    with closing(_records(session)) as records:
         token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
-    finally:
-        records.close()
     if not access_of(user, engine.user, engine.settings):
         _warn_of_no_rights(user, arguments)
     return token
@@ -116,17 +112,14 @@ def tokens_list_command(session: CliSession, arguments: Namespace) -> None:
 def _tokens_here(session: CliSession) -> list[Any]:
     """Return the tokens of a server over this store."""
     now = int(time.time() * 1000)
-    records = ServerRecords(server_folder(session.engine.store.location))
-    try:
+    with closing(_records(session)) as records:
         return [token_view(token, now) for token in records.tokens()]
-    finally:
-        records.close()
 
 
 @session_command(
     "revoke a token for the API: a running server refuses it from then on",
     "flowengine tokens revoke ci",
-    arg("name", "NAME", "name of the token"),
+    arg("name NAME", "name of the token"),
 )
 def tokens_revoke_command(session: CliSession, arguments: Namespace) -> None:
     served: Any = session.engine
@@ -141,8 +134,9 @@ def tokens_revoke_command(session: CliSession, arguments: Namespace) -> None:
 def _revoked_here(session: CliSession, name: str) -> Any:
     """Revoke the token of a server over this store."""
     now = int(time.time() * 1000)
-    records = ServerRecords(server_folder(session.engine.store.location))
-    try:
+    with closing(_records(session)) as records:
         return token_view(records.revoke_token(name, now), now)
-    finally:
-        records.close()
+
+
+def _records(session: CliSession) -> ServerRecords:
+    return ServerRecords(server_folder(session.engine.store.location))

@@ -63,16 +63,14 @@ def _of_workers(named: str | None) -> Iterator[str]:
 flowengine prune
 flowengine prune --older-than 7d --status succeeded""",
     arg(
-        "--older-than",
-        "DURATION",
+        "--older-than DURATION",
         "only executions and periods of budgets that ended, or sessions idle, at least this "
         "long (default: 30d)",
         type=read.duration,
         default=30 * 86_400.0,
     ),
     many(
-        "--status",
-        "S",
+        "--status S",
         "only succeeded, failed or cancelled ones, no sessions",
         choices=["succeeded", "failed", "cancelled"],
     ),
@@ -99,7 +97,7 @@ def prune_command(session: CliSession, arguments: Namespace) -> None:
 eval "$(flowengine completion bash)"
 flowengine completion zsh > ~/.zfunc/_flowengine
 flowengine completion fish > ~/.config/fish/completions/flowengine.fish""",
-    arg("shell", None, "bash, zsh or fish", choices=["bash", "zsh", "fish"]),
+    arg("shell", "bash, zsh or fish", choices=["bash", "zsh", "fish"]),
 )
 def completion_command(arguments: Namespace) -> None:
     """Print the code."""

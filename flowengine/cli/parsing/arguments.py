@@ -305,16 +305,14 @@ def _as_map(values: Any, what: str) -> dict[str, Any]:
 # Arguments that several commands share.
 
 WORKDIR = arg(
-    "--workdir",
-    "DIR",
+    "--workdir DIR",
     "working directory of its file tools, also when it is resumed (default: the current directory)",
 )
-OFFERS = many("--offers", "LABEL", "what this process offers to steps that need it, such as gpu")
+OFFERS = many("--offers LABEL", "what this process offers to steps that need it, such as gpu")
 """For commands that run steps."""
 LINGER = together(
     arg(
-        "--linger",
-        "DURATION",
+        "--linger DURATION",
         "how long to stay for timers, such as pauses and retries. When the next one is due "
         "later, the execution is saved and the process ends (default: 1m)",
         type=duration,
@@ -325,16 +323,15 @@ LINGER = together(
 DRIVING = together(flag("--no-interactive", "never prompt, even at a terminal"), LINGER)
 """For commands that drive an execution and may ask questions."""
 MODEL = arg(
-    "--model",
-    "PROVIDER/MODEL",
+    "--model PROVIDER/MODEL",
     "the model of all agents, which overrides the file and is kept as the label 'model'",
 )
 """For commands that start executions. See `model_labels`, `model_named`."""
-LIMIT = arg("-n --limit", "N", f"at most N (default: {_LISTED})", type=count, default=_LISTED)
-EXECUTION = arg("execution", "ID", "its id, or any unambiguous prefix")
+LIMIT = arg("-n --limit N", f"at most N (default: {_LISTED})", type=count, default=_LISTED)
+EXECUTION = arg("execution ID", "its id, or any unambiguous prefix")
 NO_RESUME = flag("--no-resume", "record it without resuming the execution")
 
 
 def on_behalf(help: str = "act on behalf of another user") -> Added:
     """Return `--as`."""
-    return arg("--as", "USER", help, dest="by", type=user)
+    return arg("--as USER", help, dest="by", type=user)

@@ -9,7 +9,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpForm
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
-from flowengine.cli.parsing.declared import Command
+from flowengine.cli.parsing.declared import Command, arg, flag, one_of, together
 from flowengine.cli.terminal.output import out_text
 from flowengine.errors import UsageError
 from flowengine.sdk.texts.near_words import nearest
@@ -18,96 +18,40 @@ from flowengine.sdk.texts.near_words import nearest
 #
 # `approvals list` is `approvals_list_command` in `flowengine.cli.commands.approvals`.
 
-GROUPS: dict[str, dict[str, str]] = {
-    "Start here": {
-        "init": "init",
-        "run": "run",
-        "approvals list": "approvals",
-        "approve": "approvals",
-        "why": "show",
-        "serve": "serving",
-    },
-    "Run": {
-        "chat": "chat",
-        "resume": "continuing",
-        "signal": "signal",
-        "cancel": "continuing",
-        "retry": "continuing",
-        "fork": "continuing",
-        "upgrade": "deploy",
-        "migrate": "deploy",
-        "worker": "serving",
-    },
-    "Deploy": {
-        "deploy": "deploy",
-        "flows list": "flows",
-        "flows show": "flows",
-        "flows diff": "flows",
-        "flows undeploy": "flows",
-        "flows pause": "flows",
-        "flows resume": "flows",
-        "flows trigger": "flows",
-        "flows backfill": "flows",
-    },
-    "Serve": {
-        "mcp": "serving",
-        "tokens create": "tokens",
-        "tokens list": "tokens",
-        "tokens revoke": "tokens",
-    },
-    "Decide": {
-        "reject": "approvals",
-        "respond": "approvals",
-        "approvals show": "approvals",
-        "approvals decide": "approvals",
-        "approvals claim": "approvals",
-        "approvals release": "approvals",
-        "approvals delegate": "approvals",
-        "grants list": "approvals",
-        "grants revoke": "approvals",
-        "logins add": "logins",
-        "logins list": "logins",
-        "logins remove": "logins",
-    },
-    "Inspect": {
-        "list": "list",
-        "show": "show",
-        "budgets": "budgets",
-        "events": "events",
-        "diff": "diff",
-        "graph": "graph",
-        "files list": "files",
-        "files save": "files",
-    },
-    "Sessions": {
-        "sessions list": "sessions",
-        "sessions show": "sessions",
-        "sessions branch": "sessions",
-        "sessions trim": "sessions",
-        "sessions end": "sessions",
-        "sessions delete": "sessions",
-    },
-    "Environments": {
-        "envs list": "envs",
-        "envs show": "envs",
-        "envs look": "envs",
-        "envs shell": "envs",
-        "envs release": "envs",
-        "envs reap": "envs",
-    },
-    "Authoring": {
-        "check": "check",
-        "explain": "check",
-        "test": "test",
-        "eval": "eval",
-        "schema": "init",
-    },
-    "Maintenance": {
-        "doctor": "upkeep",
-        "prune": "upkeep",
-        "completion": "upkeep",
-    },
+GROUPS = {
+    title: words.split(", ")
+    for title, words in {
+        "Start here": "init, run, approvals list, approve, why, serve",
+        "Run": "chat, resume, signal, cancel, retry, fork, upgrade, migrate, worker",
+        "Deploy": "deploy, flows list, flows show, flows diff, flows undeploy, flows pause, "
+        "flows resume, flows trigger, flows backfill",
+        "Serve": "mcp, tokens create, tokens list, tokens revoke",
+        "Decide": "reject, respond, approvals show, approvals decide, approvals claim, "
+        "approvals release, approvals delegate, grants list, grants revoke, logins add, "
+        "logins list, logins remove",
+        "Inspect": "list, show, budgets, events, diff, graph, files list, files save",
+        "Sessions": "sessions list, sessions show, sessions branch, sessions trim, sessions end, "
+        "sessions delete",
+        "Environments": "envs list, envs show, envs look, envs shell, envs release, envs reap",
+        "Authoring": "check, explain, test, eval, schema",
+        "Maintenance": "doctor, prune, completion",
+    }.items()
 }
+_MODULES = {
+    words: module
+    for module, several in {
+        "approvals": "approve, reject, respond, grants list, grants revoke",
+        "continuing": "resume, cancel, retry, fork",
+        "deploy": "upgrade, migrate",
+        "serving": "serve, worker, mcp",
+        "show": "why",
+        "init": "schema",
+        "check": "explain",
+        "upkeep": "doctor, prune, completion",
+    }.items()
+    for words in several.split(", ")
+}
+"""Words of a command → its module, where that is not their first one."""
 STORE_COMMANDS = {
     "chat": "a worker runs the agent: run its flow, and continue the conversation on the page",
     "eval": "it runs the flows on this machine",
@@ -142,44 +86,33 @@ STORE_OPTIONS = {
 _LOGINS = ("logins add", "logins list", "logins remove")
 STORELESS = frozenset({*GROUPS["Authoring"], *_LOGINS, "init", "completion", "doctor"} - {"eval"})
 """Commands that work without a store or a server."""
-COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
-"""Words of a command → its module and class."""
+COMMANDS = {
+    words: _MODULES.get(words, words.split()[0]) for group in GROUPS.values() for words in group
+}
+"""Words of a command → its module."""
 SERVED = COMMANDS.keys() - STORE_COMMANDS - STORELESS
 """Commands that work against a server, too."""
 SYNONYMS = {
-    "abort": "cancel",
-    "artifacts": "files list",
-    "compare": "diff",
-    "create": "init",
-    "delete": "prune",
-    "describe": "show",
-    "download": "files save",
-    "draw": "graph",
-    "execute": "run",
-    "export": "files save",
-    "history": "events",
-    "inbox": "approvals list",
-    "inspect": "show",
-    "kill": "cancel",
-    "lint": "check",
-    "logs": "events",
-    "ls": "list",
-    "new": "init",
-    "ps": "list",
-    "publish": "signal",
-    "remove": "prune",
-    "replay": "fork",
-    "rerun": "retry",
-    "reset": "fork",
-    "restart": "retry",
-    "rm": "prune",
-    "send": "signal",
-    "start": "run",
-    "status": "show",
-    "stop": "cancel",
-    "terminate": "cancel",
-    "validate": "check",
-    "verify": "check",
+    other: words
+    for words, others in {
+        "approvals list": "inbox",
+        "cancel": "abort kill stop terminate",
+        "check": "lint validate verify",
+        "diff": "compare",
+        "events": "history logs",
+        "files list": "artifacts",
+        "files save": "download export",
+        "fork": "replay reset",
+        "graph": "draw",
+        "init": "create new",
+        "list": "ls ps",
+        "prune": "delete remove rm",
+        "retry": "rerun restart",
+        "run": "execute start",
+        "show": "describe inspect status",
+        "signal": "publish send",
+    }.items()
+    for other in others.split()
 }
 """Names of commands in other tools → the command here, for hints."""
 FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
@@ -285,50 +218,46 @@ def add_common(parser: ArgumentParser, *, default: Any = None, described: bool =
         default: Replaces the defaults. `SUPPRESS` leaves out options that are not given.
         described: Whether its help lists them.
     """
-    group = parser.add_argument_group("options of every command" if described else None)
+    group: Any = parser.add_argument_group("options of every command" if described else None)
     no = False if default is None else default
-    group.add_argument(
-        "--store",
-        metavar="PATH",
-        default=default,
-        help="directory of the store (default: $FLOWENGINE_STORE, else the nearest .flowengine in "
-        "the current directory or above it). In Temporal: temporal://HOST:PORT/NAMESPACE",
+    levels = ["debug", "info", "warning", "error"]
+    common = together(
+        arg(
+            "--store PATH",
+            "directory of the store (default: $FLOWENGINE_STORE, else the nearest .flowengine in "
+            "the current directory or above it). In Temporal: temporal://HOST:PORT/NAMESPACE",
+            default=default,
+        ),
+        arg(
+            "--server URL",
+            "use the store of this server, with the token in $FLOWENGINE_TOKEN (default: "
+            "$FLOWENGINE_SERVER, unless --store is given)",
+            default=default,
+        ),
+        arg(
+            "--durability",
+            "finished steps survive a power cut (default), a killed process, or nothing",
+            choices=["power", "process", "none"],
+            default=default,
+        ),
+        flag("--json", "print only JSON on standard output", default=no),
+        flag("--no-color", "use no colors", default=no),
+        one_of(
+            flag("-q --quiet", "show no progress, only results", default=no),
+            flag(
+                "-v --verbose",
+                "show starts, inputs, outputs and printed text of steps",
+                default=no,
+            ),
+        ),
+        arg(
+            "--log-level LEVEL",
+            f"minimum level of log records that are shown: {', '.join(levels)}",
+            choices=levels,
+            default=default,
+        ),
     )
-    group.add_argument(
-        "--server",
-        metavar="URL",
-        default=default,
-        help="use the store of this server, with the token in $FLOWENGINE_TOKEN (default: "
-        "$FLOWENGINE_SERVER, unless --store is given)",
-    )
-    group.add_argument(
-        "--durability",
-        choices=["power", "process", "none"],
-        default=default,
-        help="finished steps survive a power cut (default), a killed process, or nothing",
-    )
-    group.add_argument(
-        "--json", action="store_true", default=no, help="print only JSON on standard output"
-    )
-    group.add_argument("--no-color", action="store_true", default=no, help="use no colors")
-    loud = group.add_mutually_exclusive_group()
-    loud.add_argument(
-        "-q", "--quiet", action="store_true", default=no, help="show no progress, only results"
-    )
-    loud.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        default=no,
-        help="show starts, inputs, outputs and printed text of steps",
-    )
-    group.add_argument(
-        "--log-level",
-        metavar="LEVEL",
-        choices=["debug", "info", "warning", "error"],
-        default=default,
-        help="minimum level of log records that are shown: debug, info, warning, error",
-    )
+    common(group)
     if not described:
         for action in group._group_actions:
             action.help = SUPPRESS

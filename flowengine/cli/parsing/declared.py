@@ -37,29 +37,32 @@ def command(
     return lambda run: Command(help, example, together(*arguments), run)
 
 
-def arg(name: str, metavar: str | None, help: str, **options: Any) -> Added:
+def arg(usage: str, help: str, **options: Any) -> Added:
     """Return an option, or a positional argument.
 
     Args:
-        name: `--key`, `-o --output`, or the attribute of a positional argument.
-        metavar: The value in the help. None: the choices.
+        usage: `--key KEY`, `-o --output FILE`, or the attribute of a positional argument with the
+            name of its value. Without a name, the help shows the choices.
         help: Its help.
         **options: As for `ArgumentParser.add_argument`.
     """
-    named = {"metavar": metavar, "help": help, **options}
-    return lambda parser: parser.add_argument(*name.split(), **named)
+    words = usage.split()
+    names = [word for word in words if word.startswith("-")] or words[:1]
+    given = {"metavar": "".join(words[len(names) :]) or None, "help": help, **options}
+    return lambda parser: parser.add_argument(*names, **given)
 
 
-def many(name: str, metavar: str, help: str, **options: Any) -> Added:
+def many(usage: str, help: str, **options: Any) -> Added:
     """Return an option that may be repeated, as its help says. Its value is a list."""
     first, stop, more = help.partition(". ")
     help = f"{first} (may be repeated){stop}{more}"
-    return arg(name, metavar, help, action="append", **{"default": [], **options})
+    return arg(usage, help, action="append", **{"default": [], **options})
 
 
-def flag(name: str, help: str) -> Added:
+def flag(name: str, help: str, **options: Any) -> Added:
     """Return an option without a value."""
-    return lambda parser: parser.add_argument(*name.split(), action="store_true", help=help)
+    given = {"action": "store_true", "help": help, **options}
+    return lambda parser: parser.add_argument(*name.split(), **given)
 
 
 def together(*arguments: Added) -> Added:

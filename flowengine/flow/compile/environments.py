@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
-from flowengine.flow.compile.expressions import TypedValue, constant, together
+from flowengine.flow.compile.expressions import TypedValue, constant, map_of, together
 from flowengine.flow.compile.questions import asked_first
 from flowengine.flow.compile.scopes import DeclarationScope
 from flowengine.flow.compile.types import (
@@ -20,7 +20,6 @@ from flowengine.flow.compile.types import (
     UNKNOWN,
     Schema,
     VisibleNames,
-    closed,
     differs,
     words,
 )
@@ -304,7 +303,7 @@ class EnvironmentDeclarations:
         parts: dict[str, TypedValue] = {
             "kind": constant(model.kind),
             "resource_key": constant(self._key_of(name)),
-            "config": _map(config),
+            "config": map_of(config),
             **{
                 key: constant(getattr(model, key))
                 for key in ("policy", "limits", "requires", "on_wait")
@@ -316,12 +315,12 @@ class EnvironmentDeclarations:
         if model.key is not None:
             parts["owner_id"] = self._key(model)
         if mounts:
-            parts["mounts"] = _map(mounts)
+            parts["mounts"] = map_of(mounts)
         if model.args is not None:
             parts["args"] = TypedValue(
                 ["expr", self.expressions.add("args", view, model.loc)], model.args
             )
-        declared = {"spec": _map(parts).value}
+        declared = {"spec": map_of(parts).value}
         if (approval := self._approval(model, view)) is not None:
             declared["approval"] = approval.value
         if model.eager and asks(_of_scope("execution", declared)):
@@ -529,10 +528,3 @@ def _known(value: Any) -> Any:
 
 def _of_scope(scope: str, declared: Declared) -> TypedValue:
     return TypedValue(["map", {"scope": ["const", scope], **declared}], UNKNOWN)
-
-
-def _map(parts: Mapping[str, TypedValue]) -> TypedValue:
-    if all(part.constant for part in parts.values()):
-        return constant({key: part.value[1] for key, part in parts.items()})
-    schema = closed({key: part.schema for key, part in parts.items()})
-    return TypedValue(["map", {key: part.value for key, part in parts.items()}], schema)

@@ -162,11 +162,7 @@ class Expressions:
         return self._expression(Piece(source, 0), loc, view, "any")[0]
 
     def _map(self, data: dict[str, Any], loc: Loc, view: VisibleNames, secrets: bool) -> TypedValue:
-        parts = {k: self.value(v, (*loc, k), view, secrets=secrets) for k, v in data.items()}
-        if all(part.constant for part in parts.values()):
-            return constant({key: part.value[1] for key, part in parts.items()})
-        schema = closed({key: part.schema for key, part in parts.items()})
-        return TypedValue(["map", {key: part.value for key, part in parts.items()}], schema)
+        return map_of({k: self.value(v, (*loc, k), view, secrets=secrets) for k, v in data.items()})
 
     def _split(self, text: str, loc: Loc) -> tuple[str | Piece, ...]:
         if "${{" not in text:
@@ -282,11 +278,22 @@ def parts_of(typed: TypedValue) -> dict[str, TypedValue] | None:
     return {key: TypedValue(part, types[key]) for key, part in value.items()}
 
 
-def together(parts: dict[str, TypedValue]) -> TypedValue:
-    """Return values by name as one value."""
+def map_of(parts: Mapping[str, TypedValue], schema: Schema | None = None) -> TypedValue:
+    """Return values by name as one value.
+
+    Args:
+        parts: Name → value.
+        schema: The type of the value, if it is not a constant. Default: that of these parts only.
+    """
     if all(part.constant for part in parts.values()):
         return constant({key: part.value[1] for key, part in parts.items()})
-    return TypedValue(["map", {key: part.value for key, part in parts.items()}], {"type": "object"})
+    schema = schema or closed({key: part.schema for key, part in parts.items()})
+    return TypedValue(["map", {key: part.value for key, part in parts.items()}], schema)
+
+
+def together(parts: Mapping[str, TypedValue]) -> TypedValue:
+    """Return values by name as one value of an open type."""
+    return map_of(parts, {"type": "object"})
 
 
 # Addresses with expressions: the origin of the host of a request.
