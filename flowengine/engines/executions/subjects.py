@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flowengine.kernel import Graph
 from flowengine.kernel.state.records import State, Wait
 from flowengine.kernel.view import View
-
-_SIGNS = re.compile(r"[\[@]")
 
 
 def subject_of(state: State, event: Any) -> Any:

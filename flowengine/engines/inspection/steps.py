@@ -23,6 +23,7 @@ from flowengine.kernel.events import Event, Log
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time
 
 _SIGNS = re.compile(r"[/\[@]")
+_PARTS_OF_ONE = re.compile(r"[\[@]")
 """The ends of the addresses of steps around one."""
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
@@ -431,4 +432,4 @@ def wholes(address: str) -> list[str]:
     Args:
         address: Address of an activation: `each[3]`, `poll@2`.
     """
-    return [address[: sign.start()] for sign in _SIGNS.finditer(address)]
+    return [address[: sign.start()] for sign in _PARTS_OF_ONE.finditer(address)]
