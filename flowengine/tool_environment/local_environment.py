@@ -480,9 +480,10 @@ class LocalEnvironment:
         except NotFound:
             return None
         args, version = shown["inputs"].get("args"), shown["inputs"].get("version")
-        changed = version != call.definition.version and shown["status"] not in ENDED
-        if changed or (shown["labels"], args) != (call.labels, call.args):  # no client sets these
-            what = f"tool '{call.tool}' has changed since" if changed else "it is another call"
+        # No client of a server can set these labels.
+        same = call.labels.items() <= shown["labels"].items() and args == call.args
+        if not same or (version != call.definition.version and shown["status"] not in ENDED):
+            what = f"tool '{call.tool}' has changed since" if same else "it is another call"
             raise Conflict(f"there is a call '{call.id}' already, and {what}")
         return shown
 

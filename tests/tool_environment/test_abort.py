@@ -33,7 +33,7 @@ from tests.tool_environment.world import (
 )
 
 
-# Shows T66, T72
+# Shows T66, T72, T55b
 @pytest.mark.parametrize("how", ["abort", "thread", "cancel", "timeout"])
 async def test_running_tools_get_the_signal_and_end_as_aborted(how: str) -> None:
     slow = Slow(timeout=0.05 if how == "timeout" else None)
@@ -297,7 +297,7 @@ class Beside:
             self.go_on.setdefault(name, asyncio.Event()).set()
 
 
-# Shows T62, T63, T64
+# Shows T62, T64
 async def test_parallel_tools_run_beside_each_other_and_others_alone() -> None:
     world = Beside()
     both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]

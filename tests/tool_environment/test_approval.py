@@ -69,7 +69,7 @@ async def test_approving_by_itself_does_not_cover_what_requires_approval(tmp_pat
     @tool(approval="required")
     def delete() -> str:
         """Delete."""
-        return count.tool()  # type: ignore[no-any-return]
+        return count.tool()
 
     @tool(approval="none")
     def look() -> str:
@@ -366,7 +366,7 @@ rules:
 class Put(Tool):
     """Puts a text."""
 
-    def execute(self, text: str) -> str:  # type: ignore[override]
+    def execute(self, text: str) -> str:
         """Put a text."""
         return text
 

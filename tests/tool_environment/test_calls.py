@@ -129,7 +129,7 @@ async def test_a_new_environment_starts_nothing() -> None:
 class Echo(Tool):
     name = "echo"
 
-    def execute(self, text: str) -> str:  # type: ignore[override]
+    def execute(self, text: str) -> str:
         """Return the text."""
         return text
 
@@ -155,7 +155,7 @@ class Keeper(Tool):
         self.mine = environment
         self.order.append("init")
 
-    def execute(self, ctx: ToolContext) -> list[Any]:  # type: ignore[override]
+    def execute(self, ctx: ToolContext) -> list[Any]:
         assert self.connection is not None
         assert self.mine is self.environment
         self.order.append("execute")
@@ -183,7 +183,7 @@ async def test_a_tool_whose_init_raises_is_not_registered(fault: BaseException) 
         def init(self, environment: Any) -> None:
             raise fault
 
-        def execute(self) -> None:  # type: ignore[override]
+        def execute(self) -> None:
             return None
 
     async with await made(echo) as env:
@@ -198,7 +198,7 @@ class Ended(Tool):
     count = 0
     mode = "ok"
 
-    async def execute(self, n: int, ctx: ToolContext) -> int:  # type: ignore[override]
+    async def execute(self, n: int, ctx: ToolContext) -> int:
         if self.mode == "raise":
             raise ValueError("x")
         if self.mode in {"abort", "timeout"}:
@@ -244,7 +244,7 @@ async def test_tools_are_disposed_of_in_reverse_order_whatever_one_raises() -> N
         class Ending(Tool):
             name = own_name
 
-            def execute(self) -> None:  # type: ignore[override]
+            def execute(self) -> None:
                 return None
 
             def dispose(self) -> None:
@@ -268,7 +268,7 @@ class Stubborn(Tool):
     def __init__(self, needed: int) -> None:
         self.needed = needed
 
-    def execute(self) -> None:  # type: ignore[override]
+    def execute(self) -> None:
         return None
 
 

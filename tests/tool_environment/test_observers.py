@@ -170,7 +170,7 @@ class Write(Tool):
         Write.shown.append(partial)
         return {"title": partial.get("path")}
 
-    def execute(self, path: str, text: str = "") -> str:  # type: ignore[override]
+    def execute(self, path: str, text: str = "") -> str:
         return f"{path}: {text}"
 
 
