@@ -49,8 +49,8 @@ from flowengine.tool_environment.tools import ToolContext, define, execute_comma
 _LOG = logging.getLogger("flowengine.tools")
 BOUND = 5.0
 """Maximum seconds for observers, callbacks, views and `dispose` of tools."""
-_PRUNED, _KEPT = 1_000, "1h"
-"""Number of calls after which an engine in memory discards those that ended so long ago."""
+_PRUNED = 1_000
+"""Number of calls after which an engine in memory discards those that ended an hour ago."""
 
 Given = ToolCall | Mapping[str, Any]
 Listener = Callable[[dict[str, Any]], object]
@@ -438,7 +438,7 @@ class LocalEnvironment:
             runtime_resources=self._live(call),
         )
         if self._is_own and next(self._numbers) % _PRUNED == 0:
-            engine.executions.prune(older_than=_KEPT)
+            engine.executions.prune(older_than="1h")
         refused: list[FlowEngineError] = []
         ask = partial(self._ask, call, iter([call.prior]))
         with engine.approvals.consulting(call.execution, ask, refused.append):
