@@ -51,7 +51,6 @@ TOGETHER = (
         "tests/test_transcripts.py::test_what_a_row_shows_happens[docker-agent: MCP]",
         "tests/test_transcripts.py::test_what_a_row_shows_happens[openai-agents: MCP servers]",
         "tests/testing/test_recorded_agents.py",
-        "tests/tool_environment/test_kinds_of_tools.py",
     ),
 )
 """Tests that share something in their process: a server, or a slow-loading library."""

@@ -15,7 +15,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class ToolOptions(TypedDict, total=False):
-    """Options of `@tool`: what `flowengine.tool_environment.Tool` has as attributes."""
+    """Options of `@tool`. Most are attributes of `flowengine.tool_environment.Tool`, too."""
 
     name: str | None
     description: str | None
@@ -27,7 +27,6 @@ class ToolOptions(TypedDict, total=False):
     """Seconds, or a duration such as `500ms`."""
     resources: Mapping[str, Mapping[str, Any] | None] | None
     limits: Mapping[str, Any] | None
-    written_by: str | None
     preview: Callable[[dict[str, Any]], Any] | None
     """Takes the arguments."""
 

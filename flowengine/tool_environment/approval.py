@@ -50,9 +50,10 @@ class CallbackAuthority:
         try:
             decision = ApprovalResponse.of(outcome.value)
         except InputError as error:
-            why = f" failed: {fault}" if fault else f"'s answer was refused: {error.message}"
-            why = f"the approval callback{why}"
-            decision = ApprovalResponse(approved=False, feedback=why[:2000])
+            how = f"did not answer within {self._timeout} s" if outcome.late else f"raised {fault}"
+            why = f" {how}" if fault else f"'s answer was refused: {error.message}"
+            why = f"the approval callback{why}"[:2000]
+            decision = ApprovalResponse(approved=False, feedback=why)
         return EnvironmentResponse(result=decision.model_copy(update={"by": "callback"}))
 
 

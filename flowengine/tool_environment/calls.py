@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from _thread import LockType, allocate_lock
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -52,8 +53,8 @@ class Call:
     instance: Any
     """Its own instance of the tool."""
     is_loading: bool = True
-    is_made: bool = False
-    """Whether `execute_tool` has started it."""
+    made: LockType = field(default_factory=allocate_lock)
+    """Locked once `execute_tool` has started it."""
     published: dict[str, Any] | None = None
     """The arguments that were last published."""
     changed: dict[str, Any] | None = None

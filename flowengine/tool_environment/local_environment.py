@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -49,8 +49,8 @@ from flowengine.tool_environment.tools import ToolContext, define, execute_comma
 _LOG = logging.getLogger("flowengine.tools")
 BOUND = 5.0
 """Maximum seconds for observers, callbacks, views and `dispose` of tools."""
-_PRUNED, _KEPT = 1_000, "1h"
-"""Number of calls after which an engine in memory discards those that ended so long ago."""
+_PRUNED = 1_000
+"""Number of calls after which an engine in memory discards those that ended an hour ago."""
 
 Given = ToolCall | Mapping[str, Any]
 Listener = Callable[[dict[str, Any]], object]
@@ -259,7 +259,7 @@ class LocalEnvironment:
         except (InputError, NotFound, Conflict) as error:
             return refusal(call, error)
         decision = self._automatic(admitted) or await self._consult(admitted, admitted.view())
-        admitted.prior = None if decision.decision == "defer" or admitted.is_made else decision
+        admitted.prior = None if decision.decision == "defer" else decision
         return EnvironmentResponse(result=decision)
 
     async def execute_tool(self, call: Given | str) -> EnvironmentResponse:
@@ -281,9 +281,8 @@ class LocalEnvironment:
             admitted = await self._admit(call)
         except (InputError, NotFound, Conflict) as error:
             return refusal(call, error)
-        if admitted.is_made:
+        if not admitted.made.acquire(blocking=False):
             return await asyncio.shield(asyncio.wrap_future(admitted.response))
-        admitted.is_made = True
         running = asyncio.ensure_future(self._run(admitted))
         try:
             return await asyncio.shield(running)
@@ -308,7 +307,7 @@ class LocalEnvironment:
     def abort_step(self) -> None:
         """Abort all calls in progress, on any thread. Later calls are not affected."""
         for call in [*self._calls.values()]:
-            if call.is_made or call.is_loading:
+            if call.made.locked() or call.is_loading:
                 call.signal.abort()
 
     def abort_call(self, call_id: str) -> bool:
@@ -329,7 +328,7 @@ class LocalEnvironment:
         for call in calls:
             call.signal.abort()
         for call in calls:
-            if call.is_made:
+            if call.made.locked():
                 await asyncio.shield(asyncio.wrap_future(call.response))
             else:
                 await self._dispose(call.tool, call.instance)
@@ -376,7 +375,7 @@ class LocalEnvironment:
             call = self._calls.setdefault(id, new)  # another thread may be as far
             if call is new:
                 self._tell("call_registered", call)
-        elif call.tool == name and call.is_loading and not call.is_made:
+        elif call.tool == name and call.is_loading and not call.made.locked():
             call.args = args or call.args
         elif (call.tool, call.args) != (name, args):
             raise Conflict(f"another call has the id '{id}' already")
@@ -439,9 +438,9 @@ class LocalEnvironment:
             runtime_resources=self._live(call),
         )
         if self._is_own and next(self._numbers) % _PRUNED == 0:
-            engine.executions.prune(older_than=_KEPT)
+            engine.executions.prune(older_than="1h")
         refused: list[FlowEngineError] = []
-        ask = partial(self._ask, call)
+        ask = partial(self._ask, call, iter([call.prior]))
         with engine.approvals.consulting(call.execution, ask, refused.append):
             running = asyncio.ensure_future(started)
             aborted = asyncio.ensure_future(call.signal.async_wait())
@@ -480,9 +479,10 @@ class LocalEnvironment:
         except NotFound:
             return None
         args, version = shown["inputs"].get("args"), shown["inputs"].get("version")
-        changed = version != call.definition.version and shown["status"] not in ENDED
-        if changed or (shown["labels"], args) != (call.labels, call.args):  # no client sets these
-            what = f"tool '{call.tool}' has changed since" if changed else "it is another call"
+        # No client of a server can set these labels.
+        same = call.labels.items() <= shown["labels"].items() and args == call.args
+        if not same or (version != call.definition.version and shown["status"] not in ENDED):
+            what = f"tool '{call.tool}' has changed since" if same else "it is another call"
             raise Conflict(f"there is a call '{call.id}' already, and {what}")
         return shown
 
@@ -543,10 +543,10 @@ class LocalEnvironment:
         return ApprovalResponse(approved=True, by="auto")
 
     async def _ask(
-        self, call: Call, asked: ToolCall, preview: Awaitable[Shown]
+        self, call: Call, prior: Iterator[Any], asked: ToolCall, preview: Awaitable[Shown]
     ) -> EnvironmentResponse:
         """Return the decision about a call for the engine, which cancels this if others decide."""
-        decision, call.prior = call.prior, None
+        decision = next(prior, None)  # only the first question has been decided before
         if decision is None:
             asked.preview, asked.preview_note = await preview
             shown = {"tool_call_id": call.id, "is_approval_pending": True}

@@ -345,7 +345,12 @@ CONSTRUCTED: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
     (LoggerManager, {"level": 5}, "text, not 5", "write level='…'"),
     (LoggerManager, {"file": 5}, "a path, not 5", "write file='…'"),
     (LoggerManager, {"console": "err"}, "an object with write(), not 'err'", ""),
-    (CallbackAuthority, {"timeout": "1s"}, "a number, not '1s'", "write timeout=30"),
+    (
+        CallbackAuthority,
+        {"callback": bool, "timeout": "1s"},
+        "a number, not '1s'",
+        "write timeout=30",
+    ),
 ]
 """Constructors, wrong arguments of which the last is told, what it must be, and what to do."""
 

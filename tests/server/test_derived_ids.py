@@ -20,7 +20,8 @@ from flowengine.kernel.notation.traces import LABEL
 from flowengine.runner.session_places import SESSION
 from flowengine.server.executions import ENGINE_LABELS, OPERATOR_LABELS
 from flowengine.server.talks import Talk
-from flowengine.tool_environment.calls import TASK, TOOL, CallExecutions
+from flowengine.tool_environment import LocalEnvironment, ToolResult, tool
+from flowengine.tool_environment.calls import TASK, TOOL
 from tests.engines.world import Clock
 from tests.server.api import EXPENSE, LOCAL, OWNER, Api
 
@@ -158,11 +159,19 @@ def test_a_conversation_is_that_of_its_user(api: Api) -> None:
     assert (record.flow, record.started_by) == ("expense", OWNER)
 
 
+async def _called(engine: Engine) -> ToolResult | None:
+    async with LocalEnvironment(engine=engine, execution_id="day") as environment:
+        await environment.register_tool(tool(name="pay")(lambda: "paid"))
+        call = {"tool_call_id": "1", "tool_name": "pay"}
+        return (await environment.execute_tool(call)).tool_result
+
+
 def test_a_call_of_a_tool_environment_is_not_that_of_a_client(engine: Engine, others: Any) -> None:
-    executions = CallExecutions("day", engine, None, {})
-    taken, _ = executions.find("1")
-    others(taken)
-    assert executions.find("1") == (taken.replace("0000", "0001"), None)
+    others(separate_id("call", "day", "1"))
+    result = asyncio.run(_called(engine))
+    assert result is not None
+    assert (result.status, result.ran) == ("invalid", "no")
+    assert "it is another call" in str(result.message)
 
 
 def _at(time: int) -> datetime:

@@ -16,7 +16,7 @@ import pytest
 
 from flowengine.errors import Conflict
 from flowengine.sdk.processes import processes
-from flowengine.tool_environment import ToolContext, tool, tool_message
+from flowengine.tool_environment import ToolContext, tool
 from tests.tool_environment.world import (
     DEFER,
     HANG,
@@ -33,7 +33,7 @@ from tests.tool_environment.world import (
 )
 
 
-# Shows T66, T72
+# Shows T66, T72, T55b
 @pytest.mark.parametrize("how", ["abort", "thread", "cancel", "timeout"])
 async def test_running_tools_get_the_signal_and_end_as_aborted(how: str) -> None:
     slow = Slow(timeout=0.05 if how == "timeout" else None)
@@ -131,27 +131,6 @@ async def test_the_whole_tree_of_processes_is_stopped(how: str) -> None:
     await env.dispose()
 
 
-@pytest.mark.endurance
-@pytest.mark.parametrize("kind", ["bash", "shell"])
-# Shows T72
-async def test_an_aborted_command_keeps_what_it_printed(kind: str) -> None:
-    mark = os.urandom(8).hex()
-    command = f"export MARK_OF_TEST={mark}; echo one; echo two; echo three; {TREE}"
-    spec = {"kind": kind, "provider": "host", "limits": {"best_effort": True}}
-    env = await made(environments={"shell": spec})
-    seen = Seen(env)
-    one = call("execute_command", command=command)
-    running = asyncio.ensure_future(env.execute_tool(one))
-    await until(lambda: "ready" in str(seen.of("progress")) or running.done())
-    env.abort_step()
-    response = await running
-    assert response.status == "aborted"
-    lines = str(tool_message(one, response)["content"])
-    assert all(line in lines for line in ("one", "two", "three"))
-    await env.dispose()
-    await asyncio.to_thread(wait_for, mark, 0)
-
-
 # Time of the abort
 
 
@@ -230,30 +209,6 @@ async def test_finish_and_abort_race_a_thousand_times_with_one_outcome(
     assert statuses == {"ok", "aborted"}
 
 
-# Shows T73
-async def test_the_model_is_told_which_it_was(tmp_path: Path) -> None:
-    slow, count = Slow(), Counting(tmp_path)
-    slow_and_timed = Slow(name="timed", timeout=0.05)
-    answer = Asked(lambda one: {"rejected": False, "before": DEFER}.get(one.tool_call_id, True))
-    told = {}
-    async with await made(slow.tool, slow_and_timed.tool, count.tool, callback=answer) as env:
-        for name, tool_name in (
-            ("rejected", "count"), ("before", "count"), ("while", "slow"), ("time", "timed")
-        ):  # fmt: skip
-            one = call(tool_name, name)
-            running = asyncio.ensure_future(env.execute_tool(one))
-            if name == "before":
-                await asked_in(env.engine)
-                env.abort_step()
-            elif name == "while":
-                await slow.began.wait()
-                env.abort_step()
-            told[name] = str(tool_message(one, await running)["content"])
-    assert len(set(told.values())) == 4
-    nothing = {name for name, text in told.items() if "Nothing was done" in text}
-    assert nothing == {"rejected", "before"}
-
-
 # Concurrency
 
 
@@ -262,7 +217,6 @@ class Beside:
 
     def __init__(self) -> None:
         self.running: set[str] = set()
-        self.started: list[str] = []
         self.beside: dict[str, set[str]] = {}
         self.parallel: dict[str, bool] = {}
         self.go_on: dict[str, asyncio.Event] = {}
@@ -272,7 +226,6 @@ class Beside:
         async def work(ctx: ToolContext) -> str:
             """Work."""
             own = ctx.tool_call_id
-            self.started.append(own)
             self.parallel[own] = ctx.parallel
             self.running.add(own)
             for each in self.running:
@@ -297,7 +250,7 @@ class Beside:
             self.go_on.setdefault(name, asyncio.Event()).set()
 
 
-# Shows T62, T63, T64
+# Shows T62, T64
 async def test_parallel_tools_run_beside_each_other_and_others_alone() -> None:
     world = Beside()
     both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
@@ -319,26 +272,6 @@ async def test_parallel_tools_run_beside_each_other_and_others_alone() -> None:
         assert contents == ["3", "4", "5"]
     assert world.beside["4"] == set()
     assert world.parallel == {"1": True, "2": True, "3": True, "4": False, "5": True}
-
-
-@pytest.mark.parametrize("how", ["abort", "cancel"])
-async def test_who_leaves_the_queue_keeps_nobody_waiting(how: str) -> None:
-    world = Beside()
-    async with await made(world.tool("s")) as env:
-        tasks = [asyncio.ensure_future(env.execute_tool(call("s", name))) for name in "123"]
-        await world.until("1")
-        if how == "abort":
-            env.abort_call("2")
-            response = await tasks[1]
-            assert (response.status, response.ran) == ("aborted", "no")
-        else:
-            tasks[1].cancel()
-            await asyncio.wait([tasks[1]])
-        world.end("1")
-        await world.until("3")
-        world.end("3")
-        assert (await tasks[2]).status == "ok"
-        assert "2" not in world.started
 
 
 async def test_a_tool_that_makes_calls_does_not_wait_for_itself_and_takes_them_with_it() -> None:

@@ -1,5 +1,5 @@
 # Shows T36b, T37
-"""Approval: who decides, what a decision changes, and how far it reaches."""
+"""Approval: who decides, what a decision changes, and what other processes know of a call."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.errors import InputError, UsageError
+from flowengine.errors import UsageError
 from flowengine.tool_environment import (
     ApprovalResponse,
     CallbackAuthority,
     EnvironmentResponse,
     LocalEnvironment,
-    Tool,
     ToolCall,
+    ToolResult,
     through,
     tool,
     tool_message,
@@ -29,11 +29,13 @@ from tests.tool_environment.world import (
     Asked,
     Counting,
     Seen,
+    Slow,
     asked_in,
     call,
     echo,
     made,
     result_of,
+    run,
     until,
 )
 
@@ -69,7 +71,7 @@ async def test_approving_by_itself_does_not_cover_what_requires_approval(tmp_pat
     @tool(approval="required")
     def delete() -> str:
         """Delete."""
-        return count.tool()  # type: ignore[no-any-return]
+        return count.tool()
 
     @tool(approval="none")
     def look() -> str:
@@ -142,22 +144,6 @@ async def test_approving_asks_the_authority_and_runs_nothing(tmp_path: Path) -> 
         assert (own.calls, len(asked.calls)) == (["2"], 2)
         assert (await env.approve_tool(call("count", "3", more=1))).status == "invalid"
         assert own.calls == ["2"]
-
-
-# Shows T33
-async def test_what_is_deferred_when_it_is_submitted_is_decided_when_it_is_made() -> None:
-    asked = Asked(DEFER)
-    async with await made(echo, callback=asked) as env:
-        one = call("echo", "1", text="a")
-        decision = (await env.approve_tool(one)).result
-        assert isinstance(decision, ApprovalResponse)
-        assert decision.decision == "defer"
-        assert env.engine.approvals.list().items == []
-        running = asyncio.ensure_future(env.execute_tool(one))
-        [wait] = await asked_in(env.engine)
-        await until(lambda: len(asked.calls) == 2)
-        await env.engine.approvals.approve_async(wait["id"])
-        assert (await running).status == "ok"
 
 
 # Shows T36b
@@ -252,21 +238,11 @@ async def test_doubt_means_no_and_says_why(answer: Any, cause: str) -> None:
         assert ran == []
 
 
-@pytest.mark.parametrize("kind", ["coroutine", "thread"])
 # Shows T40b
-async def test_a_callback_that_takes_too_long_means_no(kind: str, tmp_path: Path) -> None:
+async def test_a_callback_that_takes_too_long_means_no(tmp_path: Path) -> None:
     never, count = threading.Event(), Counting(tmp_path)
-
-    async def hangs(one: ToolCall) -> bool:
-        await asyncio.Event().wait()
-        return True
-
-    def blocks(one: ToolCall) -> bool:
-        never.wait()
-        return True
-
     async with await made(count.tool) as env:
-        env.register_tool_approval_callback(hangs if kind == "coroutine" else blocks, timeout=0.05)
+        env.register_tool_approval_callback(lambda one: never.wait(), timeout=0.05)
         result = await result_of(env, call("count"))
         assert result.status == "rejected"
         assert "within 0.05 s" in str(result.message)
@@ -274,21 +250,6 @@ async def test_a_callback_that_takes_too_long_means_no(kind: str, tmp_path: Path
         assert count.n == 0
         with pytest.raises(UsageError):
             env.register_tool_approval_callback(7)  # type: ignore[arg-type]
-
-
-# Shows T100
-async def test_a_wrong_edit_of_another_approver_leaves_the_question_open() -> None:
-    async with await made(echo, callback=Asked(DEFER)) as env:
-        running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))
-        [wait] = await asked_in(env.engine)
-        approvals = env.engine.approvals
-        with pytest.raises(InputError):
-            await approvals.approve_async(wait["id"], edit={"text": 1})
-        assert len(approvals.list().items) == 1
-        await approvals.approve_async(wait["id"], edit={"text": "b"})
-        result = (await running).tool_result
-        assert result is not None
-        assert result.content == "b"
 
 
 # Every way, one gate
@@ -363,33 +324,20 @@ rules:
 # Previews
 
 
-class Put(Tool):
-    """Puts a text."""
-
-    def execute(self, text: str) -> str:  # type: ignore[override]
-        """Put a text."""
-        return text
-
-    def preview(self, args: dict[str, Any]) -> str:
-        """Return the preview."""
-        return f"+{args['text']} by c4n4ry"
-
-
 @tool(name="put", preview=lambda args: f"+{args['text']} by c4n4ry")
 def put(text: str) -> str:
     """Put a text."""
     return text
 
 
-@pytest.mark.parametrize("source", [put, Put])
 # Shows T50
 async def test_whoever_is_asked_sees_the_preview_with_secrets_masked(
-    source: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TOKEN", "c4n4ry")
     defer = Asked(DEFER)
     secrets = {"TOKEN": {"env": "TOKEN"}}
-    async with await made(source, callback=defer, secrets=secrets) as env:
+    async with await made(put, callback=defer, secrets=secrets) as env:
         working = asyncio.ensure_future(env.execute_tool(call("put", text="hello")))
         await until(lambda: defer.calls)
         [wait] = env.engine.approvals.list().items
@@ -397,21 +345,211 @@ async def test_whoever_is_asked_sees_the_preview_with_secrets_masked(
     assert (await working).status == "aborted"
 
 
-async def test_a_preview_that_hangs_delays_no_decision_of_others() -> None:
-    begun, over = threading.Event(), threading.Event()
+# Calls as executions of an engine: shown, decided and counted like any others
 
-    def hangs(args: dict[str, Any]) -> str:
-        begun.set()
-        over.wait()
-        return ""
 
-    asked, source = Asked(), tool(name="put", preview=hangs)(lambda text: text)
+# Shows T35
+async def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> None:
     with Engine(None) as engine:
-        async with await made(source, callback=asked, engine=engine) as env:
-            working = asyncio.ensure_future(env.execute_tool(call("put", text="hello")))
-            await until(begun.is_set)
-            [wait] = await asked_in(engine)
-            await engine.approvals.approve_async(wait["id"])
-            assert (await working).status == "ok"
-            assert asked.calls == []
-        over.set()
+        answer = Asked(lambda one: one.args["text"] != "no")
+        async with await made(echo, callback=answer, engine=engine, execution_id="day") as env:
+            await env.execute_tools([call("echo", "1", text="a"), call("echo", "2", text="no")])
+        listed = engine.executions.list(labels={"task": "day", "tool": "echo"}).items
+        shown = [engine.executions.show(one["execution"]) for one in listed]
+        found = {one["inputs"]["call"]: one for one in shown}
+        ran, refused = found["1"], found["2"]
+        assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
+        steps = [(step["address"], step["status"]) for step in ran["steps"]]
+        assert steps == [("call", "succeeded")]
+        assert ran["outputs"] == {"made": {"result": {"content": "a"}}}
+        assert refused["error"] is not None
+        assert (refused["status"], refused["error"]["type"]) == ("failed", "Rejected")
+
+
+@pytest.mark.parametrize("choice", ["approve", "edit", "reject", "respond"])
+# Shows T35
+def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def note(text: str) -> str:
+        """Note a text."""
+        ran.append(text)
+        return "noted"
+
+    async def main() -> tuple[str, str | None]:
+        with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
+            asked, approvals = Asked(DEFER), elsewhere.approvals
+            async with await made(note, callback=asked, engine=engine, execution_id="x") as env:
+                one = call("note", "1", text="a")
+                running = asyncio.ensure_future(env.execute_tool(one))
+                await until(lambda: asked.calls)
+                [wait] = await asked_in(elsewhere)
+                assert (wait["tool"], wait["subject"]) == ("note", {"text": "a"})
+                if choice == "respond":
+                    await approvals.respond_async(wait["id"], "it is there")
+                elif choice == "reject":
+                    await approvals.reject_async(wait["id"], comment="looked", images=[PNG])
+                else:
+                    edit = {"text": "b"} if choice == "edit" else {}
+                    await approvals.approve_async(wait["id"], edit=edit, comment="looked")
+                response = await running
+                return str(tool_message(one, response)["content"]), response.status
+
+    told, status = run(main())
+    assert ran == {"approve": ["a"], "edit": ["b"], "reject": [], "respond": []}[choice]
+    assert status == ("rejected" if choice == "reject" else "ok")
+    assert ("looked" in told) is (choice != "respond")
+    assert ("it is there" in told) is (choice == "respond")
+    assert ('{"text": "b"}' in told) is (choice == "edit")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+# Shows T36b
+def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
+    changed: bool, tmp_path: Path
+) -> None:
+    @tool(name="echo")
+    def other(text: str) -> str:
+        """Return the text."""
+        return text + "!"
+
+    asked = Asked(DEFER)
+
+    async def first() -> str:
+        """Exit while the question is open, like a killed process."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(echo, callback=asked, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))  # noqa: RUF006
+            await until(lambda: asked.calls)
+            return str(engine.approvals.list().items[0]["id"])
+
+    async def second(question: str) -> ToolResult:
+        with Engine(tmp_path / "calls") as engine:
+            form = other if changed else echo
+            async with await made(form, callback=asked, engine=engine, execution_id="x") as env:
+                running = asyncio.ensure_future(result_of(env, call("echo", "1", text="a")))
+                [wait] = await asked_in(engine)
+                assert wait["id"] == question
+                if not changed:
+                    await until(lambda: len(asked.calls) == 2)
+                    await engine.approvals.approve_async(wait["id"])
+                return await running
+
+    result = run(second(run(first())))
+    if changed:
+        assert (result.status, result.ran) == ("invalid", "no")
+        assert "has changed since" in str(result.message)
+    else:
+        assert (result.content, result.replayed) == ("a", False)
+
+
+# Shows T38b
+def test_what_was_decided_while_no_process_had_it_is_done_in_the_next_one(tmp_path: Path) -> None:
+    asked = Asked(lambda one: DEFER if one.tool_call_id == "B" else True)
+    both = [call("count", "A"), call("count", "B")]
+
+    async def first(count: Counting) -> None:
+        """Exit while a question is open, like a killed process."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(count.tool, callback=asked, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tools(both))  # noqa: RUF006
+            await until(lambda: count.n == 1 and len(asked.calls) == 2)
+            await result_of(env, both[0])
+
+    async def second(count: Counting) -> None:
+        with Engine(tmp_path / "calls") as engine:
+            async with await made(
+                count.tool, echo, callback=asked, engine=engine, execution_id="x"
+            ) as env:
+                for replayed in (False, True):
+                    one, other = [await result_of(env, each) for each in both]
+                    assert (one.content, one.replayed) == ("1", True)
+                    assert (other.content, other.replayed) == ("2", replayed)
+                assert (await result_of(env, call("echo", "A", text="a"))).status == "invalid"
+
+    counting = Counting(tmp_path)
+    run(first(counting))
+    with Engine(tmp_path / "calls") as engine:
+        [wait] = engine.approvals.list().items
+        engine.approvals.approve(wait["id"])  # it cannot run here
+    assert counting.n == 1
+    run(second(counting))
+    assert (counting.n, len(asked.calls)) == (2, 2)
+
+
+@pytest.mark.parametrize(("effect", "status"), [("idempotent", "ok"), ("once", "uncertain")])
+def test_an_interrupted_call_runs_again_only_if_its_tool_may(
+    effect: Any, status: str, tmp_path: Path
+) -> None:
+    began: list[str] = []
+
+    @tool(effect=effect)
+    async def act() -> str:
+        """Act."""
+        began.append(effect)
+        if len(began) == 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    async def first() -> None:
+        """Exit while the tool runs, like a killed process."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(act, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tool(call("act", "1")))  # noqa: RUF006
+            await until(lambda: began)
+
+    async def second() -> str | None:
+        with Engine(tmp_path / "calls") as engine:
+            async with await made(act, engine=engine, execution_id="x") as env:
+                return (await env.execute_tool(call("act", "1"))).status
+
+    run(first())
+    assert run(second()) == status
+    assert len(began) == (2 if status == "ok" else 1)
+
+
+# Shows T42
+async def test_a_call_that_two_processes_make_runs_once(tmp_path: Path) -> None:
+    slow, other = Slow(), Slow()
+    with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
+        first = await made(slow.tool, engine=one, execution_id="x")
+        second = await made(slow.tool, engine=two, execution_id="x")
+        running = asyncio.ensure_future(first.execute_tool(call("slow", "1")))
+        await slow.began.wait()
+        refused = await result_of(second, call("slow", "1"))
+        assert (refused.status, refused.ran) == ("error", "maybe")
+        slow.go_on.set()
+        assert (await running).status == "ok"
+        result = await result_of(second, call("slow", "1"))
+        assert (result.content, result.replayed) == ("done", True)
+        assert not other.began.is_set()
+        await first.dispose()
+        await second.dispose()
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_call_that_somebody_cancels_is_aborted_and_stays_so(runs: bool, tmp_path: Path) -> None:
+    async def first(slow: Slow) -> ToolResult:
+        with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
+            callback = Asked(True if runs else DEFER)
+            options: Any = {"callback": callback, "engine": engine, "execution_id": "x"}
+            async with await made(slow.tool, **options) as env:
+                running = asyncio.ensure_future(result_of(env, call("slow", "1")))
+                await until(slow.began.is_set if runs else lambda: callback.calls)
+                [listed] = elsewhere.executions.list().items
+                await elsewhere.executions.cancel_async(listed["execution"])
+                return await running
+
+    async def second(slow: Slow) -> ToolResult:
+        slow.go_on.set()
+        with Engine(tmp_path / "calls") as engine:
+            async with await made(slow.tool, engine=engine, execution_id="x") as env:
+                return await result_of(env, call("slow", "1"))
+
+    aborted, again = run(first(Slow())), Slow()
+    replayed = run(second(again))
+    partial = ("maybe", "so far") if runs else ("no", None)
+    assert (aborted.status, aborted.ran, aborted.content) == ("aborted", *partial)
+    assert (replayed.status, replayed.ran, replayed.replayed) == ("aborted", partial[0], True)
+    assert not again.began.is_set()

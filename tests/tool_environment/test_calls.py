@@ -1,4 +1,4 @@
-"""Calls: what is a tool, what is a call, and what becomes of the return value."""
+"""Calls: what is a tool, what is a call, what becomes of the return value, and who sees it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from flowengine.errors import UsageError
+from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.sdk.processes import processes
 from flowengine.sdk.tools.tool_calls import (
     Environment,
@@ -30,6 +30,7 @@ from flowengine.tool_environment import (
     ToolCall,
     ToolContext,
     ToolResult,
+    local_environment,
     through,
     tool,
     tool_message,
@@ -41,6 +42,8 @@ from tests.tool_environment.world import (
     Counting,
     Seen,
     Slow,
+    TwoMethods,
+    Watching,
     call,
     echo,
     made,
@@ -49,17 +52,6 @@ from tests.tool_environment.world import (
 )
 
 # Data
-
-
-class TwoMethods:
-    """The minimum of an environment."""
-
-    async def approve_tool(self, call: ToolCall) -> EnvironmentResponse:
-        return EnvironmentResponse(result=ApprovalResponse(approved=True))
-
-    async def execute_tool(self, call: ToolCall) -> EnvironmentResponse:
-        named = {"tool_call_id": call.tool_call_id, "tool_name": call.tool_name}
-        return EnvironmentResponse(result=ToolResult.model_validate({**named, "status": "ok"}))
 
 
 # Shows T1
@@ -89,7 +81,7 @@ def test_a_call_as_a_literal_validates_and_makes_round_trips() -> None:
     assert ToolCall.model_validate(msgpack.unpackb(msgpack.packb(made.model_dump()))) == made
 
 
-# Shows T2, T4
+# Shows T2, T4, T5
 def test_a_response_is_a_result_or_an_error_and_defaults_are_not_shared() -> None:
     one, other = ApprovalResponse(approved=True), ApprovalResponse(approved=True)
     assert (one.images, one.feedback) == ([], None)
@@ -101,15 +93,9 @@ def test_a_response_is_a_result_or_an_error_and_defaults_are_not_shared() -> Non
         EnvironmentResponse(result=result, error=ResponseError(code="error", message="no"))
     with pytest.raises(ValidationError):
         EnvironmentResponse()
-
-
-# Shows T5
-@each_row("status", ["invalid", "rejected", "expired"])
-def test_what_never_ran_cannot_say_that_it_ran(status: Any) -> None:
-    with pytest.raises(ValidationError):
-        ToolResult(tool_call_id="1", tool_name="t", status=status, success=False, ran="yes")
-    with pytest.raises(ValidationError):
-        ToolResult(tool_call_id="1", tool_name="t", status=status, success=True, ran="no")
+    for status in ("invalid", "rejected", "expired"):  # what never ran cannot say that it ran
+        with pytest.raises(ValidationError):
+            ToolResult.model_validate({**result.model_dump(), "status": status, "success": False})
 
 
 # Shows T6
@@ -129,7 +115,7 @@ async def test_a_new_environment_starts_nothing() -> None:
 class Echo(Tool):
     name = "echo"
 
-    def execute(self, text: str) -> str:  # type: ignore[override]
+    def execute(self, text: str) -> str:
         """Return the text."""
         return text
 
@@ -155,7 +141,7 @@ class Keeper(Tool):
         self.mine = environment
         self.order.append("init")
 
-    def execute(self, ctx: ToolContext) -> list[Any]:  # type: ignore[override]
+    def execute(self, ctx: ToolContext) -> list[Any]:
         assert self.connection is not None
         assert self.mine is self.environment
         self.order.append("execute")
@@ -183,7 +169,7 @@ async def test_a_tool_whose_init_raises_is_not_registered(fault: BaseException) 
         def init(self, environment: Any) -> None:
             raise fault
 
-        def execute(self) -> None:  # type: ignore[override]
+        def execute(self) -> None:
             return None
 
     async with await made(echo) as env:
@@ -195,45 +181,31 @@ async def test_a_tool_whose_init_raises_is_not_registered(fault: BaseException) 
 class Ended(Tool):
     """Is disposed of."""
 
-    count = 0
-    mode = "ok"
+    timeout = 0.05
+    ended: list[str]
 
-    async def execute(self, n: int, ctx: ToolContext) -> int:  # type: ignore[override]
-        if self.mode == "raise":
+    async def execute(self, mode: str) -> str:
+        if mode == "raise":
             raise ValueError("x")
-        if self.mode in {"abort", "timeout"}:
-            ctx.report("began")
+        if mode == "hang":
             await asyncio.Event().wait()
-        return n
+        return mode
 
     def dispose(self) -> None:
-        Ended.count += 1
+        self.ended.append("ended")
 
 
-@pytest.mark.parametrize(
-    ("mode", "status"),
-    [
-        ("ok", "ok"),
-        ("raise", "error"),
-        ("reject", "rejected"),
-        ("abort", "aborted"),
-        ("timeout", "timed_out"),
-        ("invalid", "invalid"),
-    ],
-)
 # Shows T16
-async def test_an_instance_is_disposed_of_once_whatever_came_of_the_call(
-    mode: str, status: str
-) -> None:
-    Ended.count, Ended.mode = 0, mode
-    Ended.timeout = 0.05 if mode == "timeout" else None
-    env = await made(Ended, callback=Asked(mode != "reject"))
-    env.listen(lambda m: env.abort_step() if m["type"] == "progress" and mode == "abort" else None)
-    result = await result_of(env, call("ended", n="x" if mode == "invalid" else 1))
-    assert result.status == status
-    assert Ended.count == 1
+async def test_an_instance_is_disposed_of_once_whatever_came_of_the_call() -> None:
+    Ended.ended = []
+    env = await made(Ended, callback=Asked(lambda one: one.args["mode"] != "reject"))
+    env.listen(lambda m: env.abort_step() if m["call"]["args"]["mode"] == "abort" else None)
+    calls = [call("ended", mode=mode) for mode in ("ok", "raise", "reject", "hang", "abort", 7)]
+    statuses = [(await result_of(env, each)).status for each in calls]
+    assert statuses == ["ok", "error", "rejected", "timed_out", "aborted", "invalid"]
+    assert len(Ended.ended) == 6
     await env.dispose()
-    assert Ended.count == 2  # that of the environment
+    assert len(Ended.ended) == 7  # that of the environment
 
 
 # Shows T11
@@ -244,7 +216,7 @@ async def test_tools_are_disposed_of_in_reverse_order_whatever_one_raises() -> N
         class Ending(Tool):
             name = own_name
 
-            def execute(self) -> None:  # type: ignore[override]
+            def execute(self) -> None:
                 return None
 
             def dispose(self) -> None:
@@ -268,7 +240,7 @@ class Stubborn(Tool):
     def __init__(self, needed: int) -> None:
         self.needed = needed
 
-    def execute(self) -> None:  # type: ignore[override]
+    def execute(self) -> None:
         return None
 
 
@@ -616,3 +588,200 @@ async def test_the_end_aborts_what_runs_and_withdraws_what_waits(tmp_path: Path)
         with pytest.raises(UsageError, match="disposed"):
             await use
     assert count.n == 0
+
+
+# Observers, callbacks and listeners
+
+
+class CountingArguments:
+    """The example in the documentation."""
+
+    name = "argument-counter"
+    description = "Counts the arguments."
+
+    async def execute(self, one: ToolCall, result: ToolResult) -> dict[str, Any]:
+        return {"argsCount": len(one.args)}
+
+
+@tool
+def join(a: str, b: str) -> str:
+    """Join two texts."""
+    return a + b
+
+
+# Shows T75
+async def test_observers_are_told_once_of_each_call_and_their_words_are_attached() -> None:
+    async with await made(join) as env:
+        log = Watching("log", says=lambda one, result: f"{one.tool_name}: {result.status}")
+        env.observers["log"] = log
+        env.register_observer(CountingArguments())
+        result = await result_of(env, call("join", a="1", b="2"))
+        assert list(result.observer_results) == ["log", "argument-counter"]
+        assert result.observer_results["log"].observer_result == "join: ok"
+        assert result.observer_results["argument-counter"].observer_result == {"argsCount": 2}
+        [(one, seen)] = log.seen
+        assert (one.args, seen.content) == ({"a": "1", "b": "2"}, "12")
+
+
+# Shows T77, T56
+async def test_they_see_failures_and_no_call_that_never_ran(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    @tool
+    def broken() -> None:
+        """Break."""
+        order.append("tool")
+        raise ValueError
+
+    def start(one: ToolCall) -> None:
+        order.append(f"start {one.tool_call_id}")
+        raise SystemExit
+
+    async def end(one: ToolCall, result: Any) -> None:
+        order.append(f"end {one.tool_call_id} {result.status}")
+        result.content = "changed"
+        raise ValueError
+
+    count, slow = Counting(tmp_path), Slow()
+    answer = Asked(lambda one: one.tool_name != "count")
+    async with await made(broken, count.tool, echo, slow.tool, callback=answer) as env:
+        log = Watching("log")
+        env.register_observer(log)
+        env.register_execute_callback(start, end)
+        await env.execute_tool(call("broken", "1"))
+        await env.execute_tool(call("count", "2"))
+        await env.execute_tool(call("echo", "3", text=1))
+        running = asyncio.ensure_future(env.execute_tool(call("slow", "4")))
+        await slow.began.wait()
+        env.abort_step()
+        await running
+        result = await result_of(env, call("echo", "5", text="a"))
+        assert result.content == "a"
+        env.clear_execute_callback()
+        await env.execute_tool(call("broken", "6"))
+        assert [one.tool_call_id for one, _ in log.seen] == ["1", "4", "5", "6"]
+        assert [result.success for _, result in log.seen] == [False, False, True, False]
+        assert order == [
+            *("start 1", "tool", "end 1 error"),
+            *("start 4", "end 4 aborted"),
+            *("start 5", "end 5 ok"),
+            "tool",
+        ]
+
+
+def raising(one: Any, result: Any) -> None:
+    raise SystemExit("no")
+
+
+# Shows T78, T79
+async def test_one_that_raises_hangs_or_rewrites_changes_no_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_environment, "BOUND", 0.05)
+    together = asyncio.Barrier(2)
+
+    class Hanging(Watching):
+        async def execute(self, one: ToolCall, result: ToolResult) -> Any:
+            await asyncio.Event().wait()
+
+    class Meeting(Watching):
+        async def execute(self, one: ToolCall, result: ToolResult) -> str:
+            await together.wait()
+            one.args["a"] = result.content = "changed"
+            return self.name
+
+    async with await made(join) as env:
+        plain = await result_of(env, call("join", "1", a="1", b="2"))
+        given = [Watching("raises", says=raising), Hanging("hangs"), Watching("odd", says=object())]
+        for each in (*given, Meeting("one"), Meeting("other")):
+            env.register_observer(each)
+        result = await result_of(env, call("join", "2", a="1", b="2"))
+        found = result.observer_results
+        assert list(found) == ["raises", "hangs", "odd", "one", "other"]
+        assert [each.error is not None for each in found.values()] == [True] * 3 + [False] * 2
+        bare = {"observer_results": {}, "tool_call_id": "1"}
+        assert result.model_copy(update=bare) == plain
+
+
+# Shows T83
+async def test_a_listener_follows_calls() -> None:
+    @tool
+    def reports(ctx) -> str:  # type: ignore[no-untyped-def]
+        """Report."""
+        ctx.report("50%")
+        ctx.report({"done": 1.0})
+        return "done"
+
+    async with await made(reports) as env:
+        seen = Seen(env)
+
+        def fails(_: Any) -> None:
+            raise OSError("no screen")
+
+        stop = env.listen(fails)
+        await env.execute_tool(call("reports", "1"))
+        stop()
+    kinds = ["call_registered", "parameters_updated", "approval", "execution"]
+    assert seen.types() == [*kinds, "progress", "progress", "result"]
+    assert [each["report"] for each in seen.of("progress")] == ["50%", {"done": 1.0}]
+    [ended] = seen.of("result")
+    assert (ended["tool_call_id"], ended["result"]["content"]) == ("1", "done")
+
+
+# Arguments that arrive in parts
+
+
+class Write(Tool):
+    """Shows the text that it will write."""
+
+    shown: list[dict[str, Any]]
+
+    async def load_ui(self, partial: dict[str, Any]) -> dict[str, Any]:
+        Write.shown.append(partial)
+        return {"title": partial.get("path")}
+
+    def execute(self, path: str, text: str = "") -> str:
+        return f"{path}: {text}"
+
+
+# Shows T21, T22, T25
+async def test_the_tool_sees_what_has_arrived_and_nobody_is_asked_before_it_is_final() -> None:
+    Write.shown, asked = [], Asked()
+    async with await made(Write, callback=asked) as env:
+        seen = Seen(env)
+        assert (await env.register_request_tool_call(call("write", "1"))).is_loading
+        with pytest.raises(Conflict):
+            await env.register_request_tool_call(call("write", "1"))
+        await env.update_request_tool_params(call("write", "1", path="a"))
+        last = call("write", "1", path="a", text="b")
+        assert (await env.update_request_tool_params(last)).is_loading
+        final = await env.update_request_tool_params(last, is_final=True)
+        assert not final.is_loading
+        with pytest.raises(Conflict, match="final"):
+            await env.update_request_tool_params(call("write", "1", path="c"))
+        other = await env.execute_tool(call("write", "1", path="c"))
+        assert other.status == "invalid"
+        assert asked.calls == []
+        assert (await result_of(env, last)).content == "a: b"
+        assert [(one.args, one.is_loading) for one in asked.calls] == [(last.args, False)]
+        assert Write.shown == [{"path": "a"}, {"path": "a", "text": "b"}]
+        assert [each["view"] for each in seen.of("view")] == [{"title": "a"}] * 2
+        for known in ("1", "nope"):  # it has ended, or there was none
+            with pytest.raises(NotFound):
+                await env.update_request_tool_params(call("write", known))
+
+
+# Shows T23
+async def test_parts_of_two_calls_interleave_character_by_character() -> None:
+    async with await made(echo) as env:
+        texts = {"a": "ä" * 50, "b": "b{}" * 40}
+        for name in texts:
+            await env.register_request_tool_call(call("echo", name))
+        for at in range(max(map(len, texts.values()))):
+            for name, text in texts.items():
+                await env.update_request_tool_params(call("echo", name, text=text[: at + 1]))
+        for name, text in texts.items():
+            await env.update_request_tool_params(call("echo", name, text=text), is_final=True)
+        responses = await env.execute_tools(["a", "b"])
+        contents = [each.tool_result and each.tool_result.content for each in responses]
+        assert contents == [*texts.values()]

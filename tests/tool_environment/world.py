@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flowengine import Engine
-from flowengine.tool_environment import LocalEnvironment, ToolCall, ToolContext, ToolResult, tool
+from flowengine.tool_environment import (
+    ApprovalResponse,
+    EnvironmentResponse,
+    LocalEnvironment,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    tool,
+)
 
 _Result = TypeVar("_Result")
 HANG = 240
@@ -66,6 +74,22 @@ class Watching:
     async def execute(self, one: ToolCall, result: ToolResult) -> Any:
         self.seen.append((one, result))
         return self.says(one, result) if callable(self.says) else self.says
+
+
+class TwoMethods:
+    """The minimum of an environment."""
+
+    def __init__(self) -> None:
+        self.calls: list[ToolCall] = []
+
+    async def approve_tool(self, call: ToolCall) -> EnvironmentResponse:
+        return EnvironmentResponse(result=ApprovalResponse(approved=True))
+
+    async def execute_tool(self, call: ToolCall) -> EnvironmentResponse:
+        self.calls.append(call)
+        named = {"tool_call_id": call.tool_call_id, "tool_name": call.tool_name}
+        made = {**named, "status": "ok", "content": "from the fake"}
+        return EnvironmentResponse(result=ToolResult.model_validate(made))
 
 
 @tool

@@ -19,7 +19,8 @@ from flowengine.cli.terminal.output import (
     table,
     when,
 )
-from flowengine.engines.infos import ExecutionInfo, Status, told_by
+from flowengine.engines.infos import ExecutionInfo, told_by
+from flowengine.engines.results import Status
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.texts.visible_text import one_line

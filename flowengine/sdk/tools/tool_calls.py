@@ -256,8 +256,6 @@ class ToolResult(Data):
     ran: Ran = "yes"
     images: list[Image] = Field(default_factory=list)
     """Images that the tool returned."""
-    artifacts: list[dict[str, Any]] = Field(default_factory=list)
-    """Kept files, as `{path, name, size, sha256}`."""
     args: dict[str, Any] | None = None
     """The arguments that ran, if an approver changed them."""
     feedback: str | None = None
@@ -265,10 +263,8 @@ class ToolResult(Data):
     feedback_images: list[Image] = Field(default_factory=list)
     message: str | None = None
     """The error."""
-    written_by: str | None = None
-    """The author of `content` and `message`, if they are untrusted. See `Tool.written_by`."""
     replayed: bool = False
-    """Whether it comes from the ledger, so that the tool did not run again."""
+    """Whether its execution existed before, so that the tool did not run again."""
 
     @model_validator(mode="before")
     @classmethod
@@ -290,7 +286,7 @@ class ResponseError(Data):
     """The reason why a call has no good result."""
 
     code: str
-    """The status of the call, or a more precise code: `unknown_tool`, `duplicate_call`."""
+    """The status of the call."""
     message: str
     result: ToolResult | None = None
     """The partial result of the call."""
