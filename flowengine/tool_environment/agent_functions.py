@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from flowengine.agents.agent import Response, Result
+from flowengine.agents.models.keyed import KeyedModel
+from flowengine.agents.models.registry import resolve, using
 from flowengine.errors import UsageError
 from flowengine.runner.agent import Agent
 from flowengine.runner.chain import Runner
@@ -67,8 +70,8 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
     made.__name__ = made.__qualname__ = definition.name
     made.__doc__ = function.__doc__ or definition.description
     made.__signature__ = inspect.Signature([*parameters, own])
-    made.__annotations__ = {name: hint for name, hint in hints.items() if name in named}
-    made.__annotations__[STEP] = StepContext
+    known = {name: hint for name, hint in hints.items() if name in named}
+    made.__annotations__ = known | {STEP: StepContext}
     return call_through
 
 
@@ -95,6 +98,7 @@ class Client:
         task: str,
         tools: Iterable[Any] = (execute_command,),
         on_tool_approval: Any = None,
+        api_key: str | None = None,
         max_turns: int = 30,
     ) -> Response:
         """Run a task until the model has answered.
@@ -106,6 +110,8 @@ class Client:
             on_tool_approval: Called with tool name, call id and arguments before each call. It
                 returns an `ApprovalResponse`, a mapping with its fields, or a boolean, and can be a
                 coroutine function. None: calls are approved automatically.
+            api_key: Key of the model's provider. It does not appear in journals, events or
+                messages.
             max_turns: Maximum model calls.
 
         Returns:
@@ -128,9 +134,8 @@ class Client:
                 environment.register_tool_approval_callback(
                     lambda call: on_tool_approval(call.tool_name, call.tool_call_id, call.args)
                 )
-            given = list(tools)
-            for each in given:
+            for each in (given := list(tools)):
                 await environment.register_tool(each)
-            functions = through(environment, given)
-            agent = Agent(name="task", model=model, functions=functions)
-            return await Runner().run_async(agent, task, max_turns=max_turns)
+            agent = Agent(name="task", model=model, functions=through(environment, given))
+            with nullcontext() if api_key is None else using(KeyedModel(resolve(model), api_key)):
+                return await Runner().run_async(agent, task, max_turns=max_turns)

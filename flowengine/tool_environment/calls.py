@@ -105,11 +105,6 @@ class Call:
         return ToolResult.model_validate({**known, **fields})
 
     @property
-    def output(self) -> str | None:
-        """The output of its tool so far."""
-        return "".join(self.produced) or None
-
-    @property
     def ran(self) -> Ran:
         """Whether its tool ran, in this process or an earlier one, as far as is known."""
         steps = () if self.earlier is None else self.earlier["steps"]
@@ -201,7 +196,7 @@ def read(call: Call, made: ExecutionResult) -> ToolResult:
         elif status == "error":
             why = f"{error['type']}: {why}"
         ran = "yes" if status == "error" and call.began else call.ran
-        result = call.result(status, why, ran=ran, content=call.output)
+        result = call.result(status, why, ran=ran, content="".join(call.produced) or None)
     if call.decision is not None:
         result.feedback, result.feedback_images = call.decision.feedback, call.decision.images
     else:

@@ -427,7 +427,7 @@ class LocalEnvironment:
         if call.earlier is not None and call.earlier["status"] in ENDED:
             return self._copy(read(call, engine.executions.result(call.execution)))
         if call.signal.aborted:
-            return call.result("aborted", content=call.output)
+            return call.result("aborted", content="".join(call.produced) or None)
         asks = bool(call.prior or call.earlier) or self._automatic(call) is None
         started = engine.run_async(
             self._flow(definition, asks),

@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flowengine import Agent, Engine, MetaChain, function_to_json
+import pytest
+
+from flowengine import Agent, Engine, MetaChain, Response, function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.runner.work import Work
 from flowengine.tool_environment import (
     ApprovalResponse,
     Client,
@@ -95,8 +98,19 @@ async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
 
 
 # Shows T85
-async def test_a_task_runs_with_tools_in_its_folder(tmp_path: Path) -> None:
+async def test_a_task_runs_with_tools_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path
+    kept: list[Any] = []
+    original = Work.run
+
+    async def watched(self: Work, engine: Engine) -> Response:
+        response = await original(self, engine)
+        kept.append(list(engine.executions.events(self.id)))
+        return response
+
+    monkeypatch.setattr(Work, "run", watched)
     (folder / "hello.txt").write_text("hello")
     asked: list[Any] = []
 
@@ -112,10 +126,14 @@ async def test_a_task_runs_with_tools_in_its_folder(tmp_path: Path) -> None:
             tools=[execute_command],
             task="Look around.",
             on_tool_approval=approve,
+            api_key="sk-c4n4ry-k3y",
         )
     assert response.result == "done"
     [(name, call_id, args)] = asked
     assert (name, bool(call_id), args) == ("execute_command", True, {"command": command})
+    assert model.requests[0].settings["api_key"] == "sk-c4n4ry-k3y"
+    assert kept[0]
+    assert "c4n4ry" not in str(kept)
     assert "hello.txt" in told(model)[0]["content"]
     assert (folder / "made.txt").read_text() == "new\n"
 
