@@ -103,13 +103,11 @@ def test_rules_see_the_name_that_the_tool_has_in_its_own_file() -> None:
     assert dangerous.error["type"] == "Refused"
 
 
-def test_an_execution_of_another_format_is_refused_and_its_journal_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_execution_of_another_format_is_refused_and_its_journal_stays() -> None:
     path = write("one", "one")
     with Engine("store") as engine:
         engine.run(path, id="it")
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:  # only there: the store has a format, too
         patch.setattr("flowengine.kernel.graph.compiled.FORMAT", 4)
         with Engine("store") as engine, pytest.raises(StoreError) as refused:
             engine.signal("s", execution="it")

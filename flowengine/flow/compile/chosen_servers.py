@@ -59,7 +59,7 @@ def _is_free(
     given = environment_uses.names(typed.value for typed in callee.environments.values())
     names += [name for name in given if name in environments.scope.model.environments]
     lists = all(map(environments.lists_servers, names)) and all(
-        use.environments.lists_servers(name) for use in use.named.values() for name in use
+        use.environments.lists_servers(name) for named in use.named.values() for name in named
     )
     return callee.has_secret and not lists
 
