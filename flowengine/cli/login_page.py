@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from flowengine import Engine
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
-from flowengine.engines import logins
+from flowengine.engines import asking
 from flowengine.engines.results import WaitInfo
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import StepError
@@ -145,7 +145,7 @@ def log_in_ahead(key: LoginKey, scopes: Sequence[str]) -> None:
     Raises:
         LoginFailed: The user did not log in.
     """
-    background().run(_with_page(key, partial(logins.log_in_ahead, key, scopes)))
+    background().run(_with_page(key, partial(asking.logins.log_in_ahead, key, scopes)))
 
 
 async def _logged_in(engine: Engine, wait: WaitInfo, user: str) -> None:

@@ -8,18 +8,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Unpack
 
+from flowengine.engines import asking
 from flowengine.engines.actors import Actor, is_assignee
 from flowengine.engines.grants import grants_of, revoke
 from flowengine.engines.host import Host
 from flowengine.engines.infos import GrantInfo, WaitPage
-from flowengine.engines.logins import log_in
 from flowengine.engines.people.answering import hand_over, record_decision
 from flowengine.engines.people.approvals import check_decidable
 from flowengine.engines.people.logins import is_logged_in, login_of
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.reading import Group
 from flowengine.engines.results import Answering, Decision, ExecutionResult, WaitInfo
-from flowengine.engines.tool_authority import CallAnswer
 from flowengine.errors import FlowEngineError, InputError, UsageError
 from flowengine.journal.records import ListedWait, WaitFilter
 from flowengine.journal.shapes import WAITS
@@ -133,7 +132,7 @@ class Approvals(Group):
         asked = self.show(wait)
         if (login := login_of(asked)) is None:
             raise UsageError(f"{wait} is about no login", hint="decide it: flowengine approve ID")
-        work = partial(log_in, login, self._who(by).user, page)
+        work = partial(asking.logins.log_in, login, self._who(by).user, page)
         await Either(lambda: background().run(work()), lambda: background().wait(work()))
 
     log_in_async = on_loop(log_in)
@@ -192,7 +191,7 @@ class Approvals(Group):
     def consulting(
         self,
         execution: str,
-        answer: CallAnswer,
+        answer: asking.tool_authority.CallAnswer,
         refused: Callable[[FlowEngineError], None] | None = None,
     ) -> Iterator[None]:
         """Consult a function about the calls of one execution, instead of the engine's authority.

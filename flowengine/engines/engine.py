@@ -18,7 +18,7 @@ from os import PathLike
 from typing import Any, Self
 
 from flowengine import execution_environment
-from flowengine.engines import inspection
+from flowengine.engines import asking, inspection
 from flowengine.engines.actors import Actor
 from flowengine.engines.arriving_replies import ReplyFiles, ReplyReader
 from flowengine.engines.deciding import Approvals, answer_questions
@@ -47,7 +47,6 @@ from flowengine.engines.running.driving import Driving
 from flowengine.engines.shared_budgets import Budgets
 from flowengine.engines.starting.beginning import Starting, record
 from flowengine.engines.stores import open_store, temporal
-from flowengine.engines.tool_authority import Consultant, ToolAuthority
 from flowengine.errors import NotAllowed, UsageError
 from flowengine.flow import building
 from flowengine.journal.records import OPEN, Due
@@ -123,7 +122,7 @@ class Engine:
         ttl: float | str = 15.0,
         runtime_resources: Mapping[str, Any] | None = None,
         offers: Iterable[str] = (),
-        tool_authority: ToolAuthority | None = None,
+        tool_authority: asking.tool_authority.ToolAuthority | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
@@ -761,8 +760,10 @@ class Engine:
     # Internals
 
     @cached_property
-    def _consultant(self) -> Consultant:
-        return Consultant(self._host, self._tool_authority, Actor(self.user, "callback"))
+    def _consultant(self) -> asking.tool_authority.Consultant:
+        return asking.tool_authority.Consultant(
+            self._host, self._tool_authority, Actor(self.user, "callback")
+        )
 
     def _who(self, by: str | None) -> Actor:
         """Return the actor, for the history.

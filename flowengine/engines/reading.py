@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import Any, Protocol
 
-from flowengine.engines import inspection
+from flowengine.engines import asking, inspection
 from flowengine.engines.actors import Actor
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import forms, read, walk
@@ -28,7 +28,6 @@ from flowengine.engines.inspection.unattended import left, listed_view, page
 from flowengine.engines.interventions.fork_points import form_then, past_of
 from flowengine.engines.results import ExecutionResult, Status, Update
 from flowengine.engines.running.driving import Driving
-from flowengine.engines.tool_authority import Consultant
 from flowengine.errors import UsageError
 from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import Sound
@@ -57,7 +56,7 @@ class GroupsOwner(Protocol):
     _histories: inspection.replayed.OpenHistories | None
 
     @property
-    def _consultant(self) -> Consultant: ...
+    def _consultant(self) -> asking.tool_authority.Consultant: ...
 
     def _who(self, by: str | None) -> Actor: ...
 

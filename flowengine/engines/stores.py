@@ -7,9 +7,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from flowengine.engines import temporal as remote_stores
-from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Hint, StoreError, UsageError
-from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability, JournalStore
 from flowengine.sdk.python.argument_checks import in_words
 from flowengine.sdk.python.extras import missing_package
@@ -26,11 +24,15 @@ def open_store(
         StoreError: The directory belongs to another user, or ownership cannot be recorded.
     """
     if store is None:
+        from flowengine.engines.memory.store import MemoryStore
+
         return MemoryStore()
     if isinstance(store, str | PathLike):
         if (address := remote_store(store)) is not None:
             opened: JournalStore = temporal().open_remote(address)
             return opened
+        from flowengine.journal.sqlite.store import SqliteStore
+
         return SqliteStore(os.path.join(_own_folder(store), DATABASE), durability)
     if not hasattr(store, "location"):
         raise UsageError(

@@ -19,11 +19,11 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from flowengine.engines.asking.tool_authority import decision_of
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import ExecutionInfo
 from flowengine.engines.results import ExecutionResult
-from flowengine.engines.tool_authority import decision_of
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotFound, UsageError
 from flowengine.journal.records import ENDED
 from flowengine.sdk import StepContext, StepError

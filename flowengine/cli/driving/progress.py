@@ -21,15 +21,14 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.cli.views.approvals import expiry, with_tool
 from flowengine.cli.views.waits import evidence_lines, undelivered
+from flowengine.engines import inspection
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.inspection.call_endings import NOT_MADE, failure_told, shown_status
-from flowengine.engines.inspection.history import concerns_others
-from flowengine.engines.inspection.steps import wholes
 from flowengine.engines.people.approvals import participle
 from flowengine.engines.results import Update, WaitInfo
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.notation.addresses import flow_name, place_name
+from flowengine.kernel.notation.addresses import flow_name, place_name, wholes
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.steps.progress import progress_text
@@ -174,7 +173,7 @@ class ProgressDisplay:
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
             out_json_line(entry)
-        if entry["type"] == "warning" and concerns_others(entry):
+        if entry["type"] == "warning" and inspection.history.concerns_others(entry):
             self.line(f"{paint('warning:', 'yellow')} {first_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):
             self._evidence[execution, entry.get("address", "")] = {

@@ -20,10 +20,10 @@ from flowengine.engines.snapshots import Row
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
+from flowengine.kernel.notation.addresses import wholes
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time
 
 _SIGNS = re.compile(r"[/\[@]")
-_PARTS_OF_ONE = re.compile(r"[\[@]")
 """The ends of the addresses of steps around one."""
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
@@ -424,12 +424,3 @@ def _summary(seen: Observation, graph: Graph) -> str | None:
     if said and answering_message(seen.output).get("role") == "tool":  # such as of `list_agents`
         return summary(seen.output)
     return None
-
-
-def wholes(address: str) -> list[str]:
-    """Return the maps and loops that an address may be an item or a round of.
-
-    Args:
-        address: Address of an activation: `each[3]`, `poll@2`.
-    """
-    return [address[: sign.start()] for sign in _PARTS_OF_ONE.finditer(address)]

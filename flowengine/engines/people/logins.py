@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.errors import Conflict, Hint
-from flowengine.sdk.files.logins import LoginKey, usable
 
 
 def login_of(wait: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -26,6 +25,8 @@ def is_logged_in(login: Mapping[str, Any]) -> bool:
     Args:
         login: The login, from `login_of`.
     """
+    from flowengine.sdk.files.logins import LoginKey, usable  # few waits are about one
+
     known = usable(LoginKey.of(login), login["borrower"])
     return known is not None and known.covers(login.get("scopes", ()))
 
@@ -43,7 +44,7 @@ def check_logged_in(id: str, wait: Mapping[str, Any]) -> None:
     login = login_of(wait)
     if login is not None and not is_logged_in(login):
         raise Conflict(
-            f"{id} cannot be approved before the login to {LoginKey.of(login).url}",
+            f"{id} cannot be approved before the login to {login['url']}",
             hint=Hint(
                 f"log in: flowengine approve {id}", http="log in on the page of the approval"
             ),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flowengine.engines.asking.tool_authority import ToolAuthority
 from flowengine.engines.host import Clock, Host
 from flowengine.engines.temporal.connection import read_address
 from flowengine.engines.temporal.driving import RemoteDriving
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import refuse
-from flowengine.engines.tool_authority import ToolAuthority
 from flowengine.errors import UsageError
 
 

@@ -145,3 +145,12 @@ def idempotency_key(identity: str, address: str) -> str:
 
     text = json.dumps([identity, address], ensure_ascii=False, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
+
+
+def wholes(address: str) -> list[str]:
+    """Return the maps and loops that an address may be an item or a round of.
+
+    Args:
+        address: Address of an activation: `each[3]`, `poll@2`.
+    """
+    return [address[: sign.start()] for sign in re.finditer(r"[\[@]", address)]

