@@ -30,9 +30,6 @@ from flowengine.settings import Settings
 from flowengine.store_folder import remote_store
 from flowengine.util.blocking import Either, blocking, on_loop
 
-PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")
-"""The keys of `flowengine.engines.results.Answering`, which the command line does not load."""
-
 
 class Approvals(Group):
     """The waits of executions: lists them, records decisions, claims and delegations."""
@@ -284,7 +281,7 @@ class Approvals(Group):
     # Internals
 
     async def _decided(self, wait: str, choice: str, answer: Answering) -> Decision:
-        check_keywords("a decision", answer, PARTS)
+        check_keywords("a decision", answer, Answering.__annotations__)
         who = self._who(answer.get("by"))
         decision, resume = record_decision(self._host, wait, choice, answer, who)
         result = await self._driving.go_on(decision.execution, resume=resume)

@@ -9,7 +9,7 @@ from _thread import allocate_lock
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from flowengine.engines.attempts.environments import Environments
 from flowengine.engines.attempts.lines_at_work import LinesAtWork
@@ -32,10 +32,6 @@ from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.steps.context import ExecutionContext, File
 from flowengine.sdk.steps.previews import Shown
 from flowengine.settings import Settings
-
-if TYPE_CHECKING:
-    pass  # by pydantic
-
 
 _LINGER = 60_000
 _SHORT_PAUSE = 10_000

@@ -1,7 +1,6 @@
 """Data of the public API, as plain dicts: the documented JSON of the command line.
 
-Times are RFC 3339 strings in UTC, ids are strings. Only annotations need this module. Other modules
-import it for type checking alone, because loading it takes some milliseconds.
+Times are RFC 3339 strings in UTC, ids are strings.
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, NotRequired, Required, TypedDict
 
-from flowengine.engines.memory.filters import is_found
 from flowengine.engines.results import Status, WaitInfo
-from flowengine.journal.filters import searched_text
+from flowengine.journal.filters import is_found, searched_text
 from flowengine.journal.records import ENDED, ExecutionRecord
 from flowengine.kernel.events import ErrorData, Evidence
 from flowengine.kernel.notation.addresses import flow_name

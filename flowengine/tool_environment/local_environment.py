@@ -374,7 +374,7 @@ class LocalEnvironment:
             new = Call(self.execution_id, id, name, args, definition, instance)
             call = self._calls.setdefault(id, new)  # another thread may be as far
             if call is new:
-                self._tell("call_registered", call)
+                self._publish("call_registered", call)
         elif call.tool == name and call.is_loading and not call.made.locked():
             call.args = args or call.args
         elif (call.tool, call.args) != (name, args):
@@ -386,12 +386,12 @@ class LocalEnvironment:
         if call.args == call.published:
             return
         call.published = copy(call.args)
-        self._tell("parameters_updated", call)
+        self._publish("parameters_updated", call)
         if overrides(call.instance, "load_ui"):
             shows = call.instance.load_ui
             view, _ = await _data_of(shows, copy(call.args), about=f"load_ui of '{call.tool}'")
             if view is not None:
-                self._tell("view", call, view=view)
+                self._publish("view", call, view=view)
 
     async def _run(self, call: Call) -> EnvironmentResponse:
         """Run a call, and return a response in every case."""
@@ -408,7 +408,7 @@ class LocalEnvironment:
             response = response_of(call.result("error", f"the call failed: {describe(error)}"))
         finally:
             call.signal.abort()
-            self._tell("result", call, result=response.tool_result)
+            self._publish("result", call, result=response.tool_result)
             await self._dispose(call.tool, call.instance)
             self._calls.pop(call.id, None)
             call.response.set_result(response)
@@ -551,7 +551,7 @@ class LocalEnvironment:
             asked.preview, asked.preview_note = await preview
             shown = {"tool_call_id": call.id, "is_approval_pending": True}
             asked = asked.model_copy(update=shown, deep=True)
-            self._tell("approval", call, preview=asked.preview)
+            self._publish("approval", call, preview=asked.preview)
             decision = await self._consult(call, asked)
         if decision.decision == "defer":
             await asyncio.Event().wait()
@@ -577,20 +577,20 @@ class LocalEnvironment:
             parallel=options.supports_parallel_execution,
             state=self._states.setdefault(call.tool, {}),
             resources={name: step.resources[name] for name in options.resources or ()},
-            report=lambda what: self._tell("progress", call, report=what),
+            report=lambda what: self._publish("progress", call, report=what),
             processes=step.processes,
             _produced=call.produced,
         )
         named = definition.convert(args) | dict.fromkeys(definition.context, context)
         call.began = True
-        self._tell("execution", call)
+        self._publish("execution", call)
         self._turns.set(Turns())
         await self._notify("start", call.view())
         return {"result": definition.fields(await call_plugin(call.instance.execute, **named))}
 
     # Observers
 
-    def _tell(self, kind: str, about: Call, **fields: Any) -> None:
+    def _publish(self, kind: str, about: Call, **fields: Any) -> None:
         """Send a message to the listeners, on any thread."""
         if not self._listeners:
             return
@@ -614,13 +614,13 @@ class LocalEnvironment:
     async def _observe(self, made: ToolCall, result: ToolResult) -> dict[str, ObserverResult]:
         """Run the current observers on a call that ran, concurrently, on copies."""
 
-        async def tell(name: str, observer: Observer) -> ObserverResult:
-            told = await _data_of(observer.execute, self._copy(made), self._copy(result))
-            answer, error = map(self._secrets.mask, told)
+        async def observe(name: str, observer: Observer) -> ObserverResult:
+            answered = await _data_of(observer.execute, self._copy(made), self._copy(result))
+            answer, error = map(self._secrets.mask, answered)
             return ObserverResult(observer_name=name, observer_result=answer, error=error)
 
         given = [*self.observers.items()]
-        results = await asyncio.gather(*(tell(*each) for each in given))
+        results = await asyncio.gather(*(observe(*each) for each in given))
         return {each.observer_name: each for each in results}
 
     def _check_open(self) -> None:

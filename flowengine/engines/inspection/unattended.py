@@ -8,9 +8,9 @@ from typing import Literal
 
 from flowengine.engines.host import Host
 from flowengine.engines.infos import ExecutionInfo, ExecutionPage, execution_view
-from flowengine.engines.memory.filters import fits_execution
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.encoding import pack
+from flowengine.journal.filters import fits_execution
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.records import (
     ENDED,

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Literal, TypeAlias, TypeVar
 
-from flowengine.engines.memory.filters import fits_execution, fits_wait
 from flowengine.engines.memory.records import (
     Claims,
     KeptWait,
@@ -27,7 +26,14 @@ from flowengine.engines.memory.records import (
 from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
 from flowengine.journal.artifacts import ArtifactFolder, not_referred
 from flowengine.journal.encoding import pack
-from flowengine.journal.filters import Place, page_end, read_page_end, turn_of
+from flowengine.journal.filters import (
+    Place,
+    fits_execution,
+    fits_wait,
+    page_end,
+    read_page_end,
+    turn_of,
+)
 from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.records import (
     ENDED,

@@ -32,14 +32,13 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from flowengine.engines.memory.filters import fits_execution, fits_wait
 from flowengine.engines.memory.records import created_record
 from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
 from flowengine.engines.temporal.requests import MOVED, SHARED, WORKFLOW, new_execution
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack
-from flowengine.journal.filters import page_end, read_page_end, turn_of
+from flowengine.journal.filters import fits_execution, fits_wait, page_end, read_page_end, turn_of
 from flowengine.journal.records import (
     ENDED,
     ExecutionFilter,

@@ -147,10 +147,13 @@ def idempotency_key(identity: str, address: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
+_PARTS_OF_ONE = re.compile(r"[\[@]")
+
+
 def wholes(address: str) -> list[str]:
     """Return the maps and loops that an address may be an item or a round of.
 
     Args:
         address: Address of an activation: `each[3]`, `poll@2`.
     """
-    return [address[: sign.start()] for sign in re.finditer(r"[\[@]", address)]
+    return [address[: sign.start()] for sign in _PARTS_OF_ONE.finditer(address)]
