@@ -116,17 +116,6 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert turns[-2:] == ["chat/other", "chat/other#2"]
 
 
-def test_the_commands_of_a_chat_are_listed_one_in_a_line(folder: Path) -> None:
-    helped = chat(folder, "/help\n", "talk.yaml").err.splitlines()
-    wrong = chat(folder, "/tols please\n/x\n", "talk.yaml").err
-
-    assert "/tools   the tools of the agents" in helped
-    assert "/quit    leave it open, to be resumed later (or press Ctrl-D)" in helped
-    assert "unknown command /tols: did you mean '/tools'?\n" in wrong
-    assert "unknown command /x\n" in wrong
-    assert wrong.splitlines().count("/help    show these commands") == 2
-
-
 def test_a_file_with_nothing_but_agents_can_be_chatted_with(folder: Path) -> None:
     text = (folder / "talk.yaml").read_text().partition("steps:")[0]
     (folder / "talk.yaml").write_text(text)
@@ -141,45 +130,6 @@ def test_a_file_with_nothing_but_agents_can_be_chatted_with(folder: Path) -> Non
     assert "choose one with --agent NAME" in several.err
     assert begun.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
     assert only.code == 0, only.err
-
-
-def test_a_message_can_be_sent_with_the_usual_commands(
-    folder: Path, flowengine: CommandLine
-) -> None:
-    """A conversation is an execution, but no approval."""
-    chat(folder, "", "talk.yaml")
-    listed = ("--json", "approvals", "list", "--execution", flowengine.newest())
-    [wait] = flowengine(*listed).json()
-    assert flowengine("--json", "approvals", "list").json() == []
-
-    flowengine("approve", wait["id"], "--form", "answer=I am Ana", code=4)
-
-    [wait] = flowengine(*listed).json()
-    assert wait["title"] == "Hello Ana.\nI can echo."
-
-
-def test_inputs_that_only_the_steps_use_are_not_asked_for(folder: Path) -> None:
-    asks = FLOW.replace("default: Ana}", "default: Ana}, question: {type: string}")
-    asks = asks.replace("hello", "'${{ inputs.question }}'")
-    (folder / "asks.yaml").write_text(asks)
-    assert chat(folder, "", "asks.yaml").out == "What can I do for you?\n"
-
-    (folder / "asks.yaml").write_text(asks.replace("Help.}", "'${{ inputs[\"question\"] }}'}"))
-    done = chat(folder, "", "asks.yaml")
-    assert (done.code, "input 'question' is missing" in done.err) == (3, True)
-    assert chat(folder, "", "asks.yaml", "-i", "question=Why?").code == 0
-
-
-def test_an_agent_that_a_step_declares_can_be_talked_to_whatever_its_name(folder: Path) -> None:
-    text = FLOW[: FLOW.index("agents:")] + (
-        "steps:\n  - id: person\n    agent: {instructions: Help., prompt: '${{ inputs.name }}'}\n"
-    )
-    (folder / "inline.yaml").write_text(text)
-
-    done = chat(folder, "I am Ana\n/end\n", "inline.yaml")
-
-    assert done.out.startswith("What can I do for you?\nHello Ana.\nI can echo.\nlast: ")
-    assert done.code == 0
 
 
 def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path) -> None:
@@ -258,24 +208,6 @@ def test_a_pasted_mail_is_one_message_and_approves_nothing(
 
     assert first_message(flowengine) == MAIL
     assert "Not then." in terminal.seen
-
-
-def test_the_text_of_a_refused_call_and_the_limit_of_turns(folder: Path) -> None:
-    (folder / "replies.yaml").write_text(
-        "- calls: [{name: echo, arguments: {text: hi}}]\n- text: Not then.\n"
-        + "- calls: [{name: unknown}]\n" * 2
-        + "- text: Here.\n"
-    )
-    (folder / "talk.yaml").write_text(
-        FLOW.replace('instructions: "Help', 'max_turns: 2, instructions: "Help')
-    )
-
-    done = chat(folder, "go\nreject\nmore\nagain\n/end\n", "talk.yaml")
-
-    assert done.code == 0
-    assert "Not then.\n" in done.out
-    assert "I have stopped, because this takes more turns than I am allowed" in done.out
-    assert done.out.endswith("last: Here.\n")
 
 
 @pytest.mark.endurance
@@ -498,28 +430,3 @@ def test_the_name_of_a_model_is_checked_at_the_start(
         "error: expected a model such as openai/gpt-4o, not 'gpt'\n  write it as provider/model\n"
     )
     assert not (folder / ".flowengine").exists()
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize(
-    ("variable", "said", "model"),
-    [
-        ("scripted/crew.yaml", (), "scripted/crew.yaml"),
-        ("scripted/none.yaml", ("--model", "scripted/crew.yaml"), "scripted/crew.yaml"),
-        (None, (), "openai/gpt-4o"),
-    ],
-)
-def test_the_model_of_the_assistant(
-    crew: Path,
-    flowengine: CommandLine,
-    variable: str | None,
-    said: tuple[str, ...],
-    model: str,
-) -> None:
-    more = {} if variable is None else {"FLOWENGINE_MODEL": variable}
-
-    chat(crew, "", "--lazy", *said, env=more)
-
-    execution = flowengine("--json", "show", flowengine.newest(), "--plumbing").json()
-    [offer] = [one for one in execution["steps"] if one["address"].endswith("_offer")]
-    assert offer["output"]["offer"]["models"]["triage"] == [model]

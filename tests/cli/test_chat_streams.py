@@ -122,17 +122,6 @@ def test_replies_that_arrive_at_once_are_shown_one_after_the_other() -> None:
     assert screen.text == "one two\nthree four\nfive\n"
 
 
-def test_line_ends_may_be_split_over_pieces() -> None:
-    screen = Screen()
-
-    screen.take("a", "start")
-    for piece in ("one\r", "\ntwo", "\r", "three\n", "\r\n", "four"):
-        screen.take("a", "text", text=piece)
-    screen.take("a", "restart")
-
-    assert screen.text == "one\ntwo\rthree\n\nfour\n(again)\n"
-
-
 def test_what_a_slow_terminal_missed_of_a_reply_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -184,26 +184,6 @@ def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
 
 
 @also_served
-def test_those_of_one_execution(folder: Path, flowengine: CommandLine) -> None:
-    execution = flowengine.newest()
-    with EnvironmentManager(folder) as manager:
-        for owner in (execution, "another"):
-            manager.ensure({"kind": "files", "scope": "execution", "owner_id": owner})
-        found = flowengine("--json", "envs", "list", execution[:10]).json()
-
-    assert [one["owner_id"] for one in found] == [execution]
-    assert flowengine("envs", "list").err == "no environments are open\n"
-
-
-def test_names_that_mean_nothing_or_too_much(folder: Path, flowengine: CommandLine) -> None:
-    assert "envs list" in flowengine("envs", "show", "nothing", code=9).err
-    with EnvironmentManager(folder) as manager:
-        for owner in ("a", "b"):
-            manager.ensure({"kind": "files", "scope": "session", "owner_id": owner})
-        assert "means 2 environments" in flowengine("envs", "show", "files", code=7).err
-
-
-@also_served
 def test_hostile_text_in_the_registry_moves_no_cursor(
     folder: Path, flowengine: CommandLine
 ) -> None:
@@ -237,20 +217,6 @@ def test_the_doctor_says_what_is_here_and_what_mends_the_rest(
     held = text.partition("enforced for sqlite by sqlite:\n")[2]
     assert held.splitlines()[0] == "  disk         largest number of pages"
     assert not (tmp_path / ".flowengine").exists()
-
-
-def test_the_doctors_table_as_json(flowengine: CommandLine) -> None:
-    found = flowengine("--json", "doctor").json()
-
-    by = {(one["kind"], one["provider"]): one for one in found}
-    assert len(by) == len(found)
-    kinds = {kind for kind, _ in by}
-    assert kinds >= {"bash", "files", "mcp", "node", "python", "sqlite"}
-    assert "host" not in kinds
-    assert {name for kind, name in by if kind == "python"} >= {"docker", "host", "namespace"}
-    for one in found:
-        assert one["available"] == (one["missing"] is None)
-        assert one["held"] if one["available"] else not one["held"]
 
 
 @also_served

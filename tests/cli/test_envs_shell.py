@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import termios
 from collections.abc import Iterator
 from ctypes import CDLL
 from pathlib import Path
@@ -120,39 +118,11 @@ def test_it_is_the_same_in_every_sandbox(flowengine: CommandLine, provider: str)
     assert ("without a sandbox" in err) == (provider == "host")
 
 
-def test_results_as_json_with_secrets_masked(flowengine: CommandLine) -> None:
-    text = "cd /tmp\necho $TOKEN $GREETING; false | true\necho 'open\n"
-
-    code, out, err = piped(flowengine, text, *BOX, "--json")
-
-    first, second, third = map(json.loads, out.splitlines())
-    assert (first["exit_code"], first["cwd"], first["status"]) == (0, "/tmp", "done")
-    assert (second["output"], second["pipe_codes"]) == ("*** hello\n", [1, 0])
-    assert (third["status"], third["exit_code"], code, err) == ("syntax_error", 2, 2, "")
-
-
 def test_the_end_of_the_shell_ends_it(flowengine: CommandLine) -> None:
     words = ("envs", "shell", "build.yaml", "asked")  # the command is the consent
     code, out, _ = piped(flowengine, "echo one\nexit 7\necho never\n", *words)
 
     assert (code, out) == (7, "one\n")
-
-
-def test_an_input_is_given_where_the_declaration_names_one(flowengine: CommandLine) -> None:
-    words = ("envs", "shell", "build.yaml", "strict")
-    code, _, err = piped(flowengine, "", *words)
-    assert code != 0
-    assert "-i NAME=VALUE" in err
-
-    assert piped(flowengine, "echo $NEEDED", *words, "-i", "needed=it")[:2] == (0, "it\n")
-
-
-def test_it_may_be_of_a_file_that_is_imported(flowengine: CommandLine) -> None:
-    text = "flowengine: 1\nid: user\nimports: {lib: ./build.yaml}\nsteps: [{id: a, output: 1}]\n"
-    flowengine.write("user.yaml", text)
-    words = ("envs", "shell", "user.yaml", "lib.plain", "--arg", "n=3")
-
-    assert piped(flowengine, "echo $N", *words)[:2] == (0, "n3\n")
 
 
 @pytest.mark.parametrize(
@@ -212,25 +182,6 @@ def test_a_conversation_at_a_terminal(flowengine: CommandLine) -> None:
         terminal.close()
 
 
-def test_the_shell_follows_the_size_of_the_terminal(flowengine: CommandLine) -> None:
-    terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
-    changed = (
-        "trap 'stty size </dev/tty; exit' WINCH; echo rea''dy; while :; do read -t 1 <&8; done"
-    )
-    try:
-        termios.tcsetwinsize(terminal.master, (33, 111))
-        terminal.answer("box$ ", "mkfifo gate; stty size\n")
-        terminal.expect("\n33 111")
-        terminal.answer("box:/workspace$ ", f'exec 8<>gate; bash -c "{changed}"\n')
-        terminal.expect("\nready")
-        termios.tcsetwinsize(terminal.master, (22, 77))
-        terminal.expect("\n22 77")
-        terminal.answer("box:/workspace$ ", "\x04")
-        terminal.end(0)
-    finally:
-        terminal.close()
-
-
 def test_what_a_command_writes_draws_and_does_no_more(flowengine: CommandLine) -> None:
     terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
     try:
@@ -267,20 +218,3 @@ def test_ctrl_c_at_the_prompt_withdraws_the_line(flowengine: CommandLine) -> Non
         terminal.end(0)
     finally:
         terminal.close()
-
-
-@pytest.mark.endurance
-def test_it_is_listed_while_it_is_open(flowengine: CommandLine) -> None:
-    process = flowengine.spawn(*BOX, stdin=-1)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("echo begun\nsleep 1000\n")
-    process.stdin.flush()
-    process.stdout.readline()
-
-    found = flowengine("--json", "envs", "list").json()
-    process.kill()
-    process.communicate()
-    flowengine("envs", "reap")
-
-    assert [(one["kind"], one["resource_key"]) for one in found] == [("shell", "box(level=3)")]

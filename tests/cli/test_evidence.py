@@ -77,42 +77,6 @@ def test_verbose_streams_what_programs_print(flowengine: CommandLine) -> None:
     assert "go             stdout      end\n" in rest
 
 
-SHELL = """\
-flowengine: 1
-id: talk
-secrets: {TOKEN: {env: TOKEN}}
-environments:
-  box: {kind: shell, provider: host, config: {env: {T: "secret:TOKEN"}}}
-steps:
-  - id: go
-    in: box
-    run:
-      script: |
-        cd $HERE
-        printf '\\033[31mone\\033[0m\\n'
-        while [ ! -e seen ]; do sleep 0.05; done
-        printf "${T:0:9}"; sleep 0.3; echo "${T:9}"
-        printf '1%%\\r100%%\\n'
-        printf end
-      env: {HERE: FOLDER}
-    output: done
-"""
-
-
-@pytest.mark.endurance
-def test_verbose_streams_what_a_shell_shows(
-    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOKEN", "correct-horse-battery")
-    flow = flowengine.write("talk.yaml", SHELL.replace("FOLDER", str(flowengine.folder)))
-
-    rest = streamed_after_the_first_line(flowengine, flow)
-
-    for text in ("***", "100%", "end"):
-        assert f"go             stdout      {text}\n" in rest
-    assert "horse" not in rest
-
-
 def test_a_step_that_timed_out_shows_what_it_had_printed(flowengine: CommandLine) -> None:
     for seconds in (1, 10, 50):  # on a busy machine, the line may come later
         flow = flowengine.write(
@@ -155,40 +119,6 @@ async def aside():
     print("async")
     print("loud", file=sys.stderr)
 """
-TALK = """\
-flowengine: 1
-id: talk
-steps:
-  - {id: first, python: "talking:aside"}
-  - {id: second, python: "talking:talk"}
-"""
-
-
-@also_served
-def test_what_functions_print_is_part_of_the_evidence(flowengine: CommandLine) -> None:
-    flowengine.write("talking.py", TALKING)
-    flow = flowengine.write("talk.yaml", TALK)
-
-    done = flowengine("run", flow, code=1)
-
-    assert done.out == ""
-    assert "async\nloud\n" in done.err  # unchanged without a follower
-    assert "  stdout\n    looking up\n    no end\n  stderr\n    careful\n" in done.err
-    shown = flowengine("show", flowengine.newest(), "--step", "second").out
-    assert "  stdout\n    looking up\n    no end\n  stderr\n    careful\n" in shown
-
-
-def test_verbose_streams_what_functions_print(flowengine: CommandLine) -> None:
-    flowengine.write("talking.py", TALKING)
-    flow = flowengine.write("talk.yaml", TALK)
-
-    told = flowengine("-v", "run", flow, code=1).err.splitlines()
-
-    lines = [line.split(maxsplit=2) for line in told]
-    assert ["first", "stdout", "async"] in lines
-    assert ["first", "stderr", "loud"] in lines
-    assert ["second", "stdout", "no end"] in lines
-    assert "async" not in told
 
 
 QUICK = """\

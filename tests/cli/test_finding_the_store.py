@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.store_folder import find_store, folders_above, known
 from tests.cli.conftest import CommandLine
-from tests.deep_folders import make_deep
 
 HELLO = (
     "flowengine: 1\nid: hello\nsteps: [{id: a, output: 1}]\noutputs: {a: '${{ steps.a.output }}'}\n"
@@ -74,15 +71,6 @@ def test_the_nearest_store_is_the_one(flowengine: CommandLine, below: Path, tmp_
     assert stores(tmp_path) == [below.parent / ".flowengine"]
 
 
-def test_settings_are_those_of_the_project(flowengine: CommandLine, below: Path) -> None:
-    at(below.parent, flowengine, "init")
-    (below.parent / ".flowengine" / "settings.yaml").write_text("durability: process\n")
-
-    flowengine("run", "hello.yaml")
-
-    assert "durability  process" in flowengine("show", flowengine.newest()).out
-
-
 def test_where_there_is_none_it_is_made_here(
     flowengine: CommandLine, below: Path, tmp_path: Path
 ) -> None:
@@ -126,52 +114,6 @@ def test_a_damaged_id_is_named_and_made_anew_for_a_store_that_is_named(
     assert "hello" in flowengine("--store", ".flowengine", "list").out
     assert "hello" in flowengine("list").out
     assert Path(".flowengine/id").stat().st_size == 33
-
-
-def test_a_damaged_list_of_places_is_written_anew(flowengine: CommandLine, below: Path) -> None:
-    """A truncated line is not merged with the next one."""
-    flowengine("run", "hello.yaml")
-    private = known(str(below / ".flowengine"))
-    assert private is not None
-    paths = Path(private, "paths")
-    os.truncate(paths, paths.stat().st_size - 5)
-
-    assert "was not created here" in flowengine("list", code=10).err
-    flowengine("--store", ".flowengine", "list")
-    assert "hello" in flowengine("list").out
-
-
-def test_a_store_that_is_gone_for_months_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The state folder does not grow with each store that was ever created."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    months_ago = time.time() - 100 * 24 * 3600
-    kept = {}
-    for name in ("there", "gone", "open", "used"):
-        with Engine(tmp_path / name):
-            kept[name] = Path(known(str(tmp_path / name)) or "")
-        os.utime(kept[name] / "paths", (months_ago, months_ago))
-    (kept["open"] / "environments" / "entries").mkdir(parents=True)
-    (kept["open"] / "environments" / "entries" / "a.json").write_text("{}")
-    with Engine(tmp_path / "used"):
-        pass
-    os.close(make_deep(kept["gone"] / "environments"))
-    for name in ("gone", "open", "used"):
-        shutil.rmtree(tmp_path / name)
-
-    with Engine(tmp_path / "new"):
-        pass
-    assert kept["gone"].exists()  # all were checked today
-    last = tmp_path / "state" / "flowengine" / "last_cleanup"
-    os.utime(last, (months_ago, months_ago))
-    with Engine(tmp_path / "newer"):
-        pass
-
-    assert time.time() - last.stat().st_mtime < 24 * 3600
-    assert [name for name, folder in kept.items() if not folder.exists()] == ["gone"]
-    with Engine(tmp_path / "gone"):  # it may be created again
-        assert known(str(tmp_path / "gone")) not in {None, str(kept["gone"])}
 
 
 def test_a_log_that_a_step_deletes_ends_the_run(flowengine: CommandLine, below: Path) -> None:

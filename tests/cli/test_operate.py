@@ -7,7 +7,6 @@ import asyncio
 import gc
 import json
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -213,32 +212,3 @@ def test_python_m_is_the_same_program(flowengine: CommandLine) -> None:
     )
 
     assert done.stdout == flowengine("--version").out
-
-
-def test_a_used_up_budget_of_a_period_says_when_it_is_free_again(flowengine: CommandLine) -> None:
-    flow = flowengine.write(
-        "monthly.yaml",
-        "flowengine: 1\nid: monthly\n"
-        "budget: {shared: [{key: team, period: month, tool_calls: 1, cost_usd: 5}]}\n"
-        "steps:\n  - {id: a, call: std.print, with: {text: one}}\n"
-        "  - {id: b, call: std.print, with: {text: two}}\n",
-    )
-    ends = flowengine("run", flow, "--id", "it", code=1).err.split("error: BudgetExceeded at b: ")[
-        1
-    ]
-
-    [resets] = {*re.findall(r"\d{4}-\d\d-01T00:00:00Z", ends)}
-    assert f"it is free again at {resets}\n" in ends
-    lines = [
-        "usage       flowengine budgets team",
-        f"try again   flowengine retry it, after {resets}",
-    ]
-    assert [line.strip() for line in ends.splitlines()[-2:]] == lines
-    assert flowengine("show", "it").out.endswith("\n".join([*lines, ""]))
-    again = flowengine("retry", "it", "--step", "b", code=1).err
-    assert again.splitlines()[-1].strip() == lines[-1]
-    rows = [line.split() for line in flowengine("budgets", "team").out.splitlines()]
-    assert [row[2:] for row in rows[1:]] == [
-        ["tool", "calls", "1", "0", "1", resets],
-        ["USD", "0", "0", "5", resets],
-    ]

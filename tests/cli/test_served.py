@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Client, Engine
+from flowengine import Engine
 from flowengine.cli import session
 from flowengine.cli.parsing.command_table import (
     COMMANDS,
@@ -19,8 +19,6 @@ from flowengine.cli.parsing.command_table import (
     STORE_OPTIONS,
     STORELESS,
 )
-from flowengine.errors import NotAllowed
-from flowengine.server_settings import DeployRules
 from tests.cli.conftest import REFUND, CommandLine
 from tests.command_line import Done
 from tests.replacing import Limits
@@ -166,68 +164,6 @@ def test_the_docs_list_what_is_refused() -> None:
     assert (commands, options) == ({*STORE_COMMANDS}, {*STORE_OPTIONS})
 
 
-def test_ids_are_as_short_as_beside_the_store_and_are_found(served: Served) -> None:
-    id = served.start("refund", "-i", "amount=800")
-    store = ("--store", served.api.engine.store.location.rpartition("/")[0])
-    told, here = served("list").out, served.here(*store, "list").out
-    [wait] = served("--json", "approvals", "list").json()
-
-    assert told.splitlines()[1].split()[0] == here.splitlines()[1].split()[0] == id[:12]
-    assert served("--json", "show", id[:12]).json()["execution"] == id
-    assert wait["id"][:12] in (listed := served("approvals", "list").out)
-    assert wait["id"] not in listed
-    served("approve", wait["id"][:12], "--form", "cost_center=4711")
-    served.worker()
-    assert served("--json", "show", id[:12]).json()["status"] == "succeeded"
-
-
-@pytest.mark.endurance
-def test_graphs_and_definitions_are_those_of_the_store(served: Served, tmp_path: Path) -> None:
-    id = served.start("refund", "-i", "amount=80")
-    changed = REFUND.replace('version: "3"', 'version: "4"').replace("output: 0", "output: 1")
-    (tmp_path / "changed.yaml").write_text(changed)
-    served.api.engine.flows.deploy(tmp_path / "changed.yaml")
-
-    for words, code in (
-        *((["graph", what, "--format", format], 0)
-          for what in (id, "refund", "refund@3", "changed.yaml")
-          for format in ("mermaid", "dot", "svg", "graphml", "json")),
-        (["graph", id, "--plumbing"], 0),
-        (["flows", "show", "refund"], 0),
-        (["flows", "show", "refund@3"], 0),
-        (["flows", "diff", "refund@3", "refund@4"], 1),
-        (["flows", "diff", "refund@4", "changed.yaml"], 0),
-        (["flows", "diff", "changed.yaml", "refund@3"], 1),
-    ):  # fmt: skip
-        there, here = served.both(*words, code=code)
-        assert there == here, words
-        there, here = served.both("--json", *words, code=code)
-        assert there == here, words
-    for words in (["graph", "none"], ["flows", "show", "none"], ["flows", "diff", "none", id]):
-        served.both(*words, code=9)
-
-
-def test_open_executions_are_upgraded_and_an_earlier_version_is_deployed_again(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = [served.start("refund", "-i", "amount=80") for _ in range(3)]
-    served.api.engine.executions.cancel(old.pop())
-    monkeypatch.setattr(
-        served.api.engine._host,
-        "settings",
-        served.api.engine.settings._replace(deploys=DeployRules()),
-    )
-    (tmp_path / "next.yaml").write_text(REFUND.replace('version: "3"', 'version: "4"'))
-    told = served("deploy", "--upgrade", "next.yaml").out
-    assert [line.split()[0] for line in told.splitlines()[2:]] == [id[:12] for id in old], told
-    assert "no open execution" in served("upgrade", "refund").err
-    assert "deployed" in served("--json", "deploy", "--upgrade", "refund@3").out
-    assert [one["version"] for one in served("--json", "flows", "list").json()
-            if one["flow"] == "refund"] == ["3"]  # fmt: skip
-    assert served.api.engine.executions.show(old[0])["version"] == "3"
-    assert "no flow 'refund@9' is deployed" in served("deploy", "refund@9", code=9).err
-
-
 def test_a_list_can_have_more_than_a_page_of_the_server(served: Served, limits: Limits) -> None:
     limits(session, _LARGEST_PAGE=2)
     for _ in range(5):
@@ -258,40 +194,6 @@ def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
     form = ["--form", "cost_center=4711", "--attach", "scan.pdf"]
     for told in ("approved by", "already approved"):
         assert told in served("approve", wait["id"], *form).err
-
-
-def test_a_failed_execution_is_retried_forked_and_cancelled(served: Served) -> None:
-    id = served.start("failing")
-    assert served("retry", "none", code=9).err.startswith("error: there is no execution 'none'")
-    served("retry", id, code=1)
-    fork = ["fork", id, "--from-step", "stop", "--set", "level=2", "--id", "again"]
-    served(*fork)
-    served.worker()
-    assert served("--json", "show", "again").json()["forked_from"] == f"{id} at stop"
-
-    open_ = served.start("refund", "-i", "amount=1")
-    assert "--on-crash" in served("resume", open_, code=2).err
-    assert "no open execution" in served("upgrade", "refund").err
-    assert "already runs this version" in served("upgrade", "refund", open_).out
-    served("-q", "cancel", open_, "--reason", "twice")
-    served.worker()
-    assert served("--json", "show", open_).json()["status"] == "cancelled"
-
-
-def test_a_fixed_flow_that_does_not_fit_names_a_fork_that_works(
-    served: Served, tmp_path: Path
-) -> None:
-    id = served.start("failing")
-    fixed = FAILING.replace("id: failing", 'id: failing\nversion: "2"')
-    fixed = fixed.replace("id: stop", "id: halt").replace("state.level == 1", "state.level == 9")
-    (tmp_path / "fixed.yaml").write_text(fixed)
-    served.api.engine.flows.deploy(tmp_path / "fixed.yaml")
-    told = served("retry", id, "--file", "failing@2", code=7).err
-    assert "stop: it failed, and the new flow has no such step" in told
-    command = told.strip().rpartition("start a new execution: ")[2]
-    assert command == f"flowengine fork {id[:12]} --from-step look --file failing@2"
-    served(*command.split()[1:])
-    assert len(served("--json", "list", "--flow", "failing").json()) == 2
 
 
 def test_hints_name_commands_that_work_there(served: Served) -> None:
@@ -334,15 +236,3 @@ def test_what_cannot_be_reached_is_said(flowengine: CommandLine) -> None:
     assert "plain text" in flowengine("list", env=env, code=2).err
     env = {"FLOWENGINE_SERVER": "https://flows.example.com", "FLOWENGINE_TOKEN": ""}
     assert "needs a token" in flowengine("list", env=env, code=2).err
-
-
-def test_tokens_are_created_listed_and_revoked(served: Served) -> None:
-    created = served("tokens", "create", "ci", "--role", "starter", "--expires", "1d")
-    token = created.out.splitlines()[-1]
-    with Client(URL, token, transport=Documented(served.api)) as client:
-        assert client.user() == "user:ana"
-        assert "ci" in served("tokens", "list").out
-        assert token not in served("tokens", "list", "--json").out
-        assert served("tokens", "revoke", "ci").err == "revoked ci\n"
-        with pytest.raises(NotAllowed):
-            client.user()

@@ -39,18 +39,6 @@ steps:
       - {id: bad, run: {script: "until [ -e bad ]; do sleep 0.05; done; exit 3", cwd: .}}
 """
 
-ITEMS = """\
-flowengine: 1
-id: items
-steps:
-  - id: each
-    map: {over: "${{ [1, 2, 3] }}", concurrency: 1}
-    run:
-      script: "until [ -e item$NUMBER ]; do sleep 0.05; done"
-      cwd: .
-      env: {NUMBER: "${{ item }}"}
-"""
-
 
 class Terminal:
     """A terminal with a program in it."""
@@ -151,28 +139,6 @@ def test_an_approval_is_asked_with_choice_edit_form_and_comment(
     assert step["output"]["original"]["amount"] == 80
 
 
-def test_an_answer_that_does_not_fit_is_asked_again(refund_at_terminal: Terminal) -> None:
-    terminal = refund_at_terminal
-    terminal.answer("leaves it open) ", "approve\n")
-    terminal.answer("[80]: ", "\n")
-    terminal.answer("(Cost centre): ", "x\n")
-    terminal.answer("none): ", "as agreed\n")
-    terminal.expect("must match")
-    terminal.answer("(Cost centre): ", "4711\n")
-    shown = terminal.end(0)
-
-    assert shown.endswith("paid: 80\n")
-    assert [shown.count(part) for part in ("open) ", "[80]: ", "none): ")] == [1, 1, 1]
-
-
-def test_a_rejection_asks_for_the_comment_that_it_needs(refund_at_terminal: Terminal) -> None:
-    refund_at_terminal.answer("leaves it open) ", "reject\n")
-    refund_at_terminal.answer("comment: ", "\n")
-    refund_at_terminal.answer("comment: ", "no\n")
-
-    assert refund_at_terminal.end(0).endswith("paid: 0\n")
-
-
 @pytest.mark.parametrize("key", ["\n", "\x04"])
 def test_a_question_can_be_left_open(refund_at_terminal: Terminal, key: str) -> None:
     refund_at_terminal.answer("leaves it open) ", key)
@@ -249,15 +215,6 @@ def test_interrupting_a_question_leaves_it_open(refund_at_terminal: Terminal) ->
     shown = steady(refund_at_terminal.end(130))
 
     assert "interrupted; saved as EXECUTION; to resume: flowengine resume EXECUTION\n" in shown
-
-
-@pytest.mark.parametrize("words", [["--no-interactive"], ["-i", 'assignees=["user:ben"]']])
-def test_who_may_not_answer_or_says_so_is_not_asked(
-    tmp_path: Path, refund: Path, terminals: list[Terminal], words: list[str]
-) -> None:
-    terminals.append(Terminal(tmp_path, "run", refund.name, "-i", "amount=80", *words))
-
-    assert "leaves it open" not in terminals[0].end(4)
 
 
 def test_who_answers_at_a_terminal_claims_what_must_be_claimed(
@@ -341,31 +298,6 @@ def test_what_somebody_else_decides_takes_the_question_away_and_goes_on(
     assert flowengine("--json", "show", "l9").json()["status"] == "succeeded"
 
 
-EXPIRES = """\
-flowengine: 1
-id: short
-steps:
-  - id: ask
-    approval: {title: Go?, expires: SECONDSs}
-    next: {outcome: {approve: end, reject: end, expired: end}}
-"""
-
-
-def test_a_question_goes_away_when_it_expires(
-    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
-) -> None:
-    for seconds in (1, 10, 50):
-        flowengine.write("short.yaml", EXPIRES.replace("SECONDS", f"{seconds}"))
-        terminals.append(Terminal(tmp_path, "run", "short.yaml"))
-        shown = terminals[-1].end(0)
-        if "leaves it open) " in shown:
-            break  # otherwise it expired before the question, on a busy machine
-
-    assert "leaves it open) " in shown
-    [step] = flowengine("--json", "show", flowengine.newest()).json()["steps"]
-    assert step["outcome"] == "expired"
-
-
 @pytest.mark.endurance
 def test_what_a_crash_left_uncertain_is_asked_on_resume(
     tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
@@ -404,20 +336,6 @@ def test_what_runs_is_shown_live_with_its_time_and_then_taken_away(
     assert "  both/fine      succeeded   " in shown
     assert "  both/bad       failed      ExitCode: exit code 3" in shown
     assert "\x1b[32msucceeded" in terminals[0].seen
-
-
-def test_a_map_shows_how_many_of_its_items_have_ended(
-    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
-) -> None:
-    flowengine.write("items.yaml", ITEMS)
-    terminals.append(Terminal(tmp_path, "run", "items.yaml"))
-    for number in range(1, 4):
-        terminals[0].expect(f"{number - 1}/3")
-        (tmp_path / f"item{number}").touch()
-    shown = terminals[0].end(0)
-
-    assert re.search(r". each +running +2/3\n", shown)
-    assert re.search(r"  each +succeeded +[0-9.]+s\n", shown)
 
 
 @pytest.mark.parametrize("words", [["--no-color"], []])
