@@ -112,18 +112,6 @@ def test_they_continue_through_a_retry_that_goes_back_behind_the_snapshot(folder
         assert engine.executions.newest(id)[0] > first
 
 
-def test_what_has_ended_has_no_more(folder: Path) -> None:
-    Path("mended").touch()
-    with Engine("store") as engine:
-        result = engine.run("long.yaml")
-        id = result.execution
-        for _ in range(2):
-            engine.approvals.approve(engine.executions.result(id).waits[0]["id"])
-        assert engine.executions.result(id).status == "succeeded"
-        first, newest = engine.executions.newest(result.execution)
-        assert list(newest) == list(engine.executions.events(result.execution))[first:]
-
-
 def test_an_event_of_a_long_execution_is_shown_among_all_without_its_past(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Update
-from flowengine.engines.inspection.updates import OUTPUT, PARTS, Post, UpdateBacklog
+from flowengine.engines.inspection.updates import OUTPUT, UpdateBacklog
 
 FLOW = """\
 flowengine: 1
@@ -216,81 +216,6 @@ def piece(text: str, execution: str = "x", address: str = "a") -> Update:
     return Update(execution, "part", {"address": address, "part": "text", "text": text})
 
 
-def taken(backlog: UpdateBacklog) -> list[tuple[str, Any]]:
-    return parts(list(iter(backlog.take, None)))
-
-
-def test_pieces_of_one_text_are_put_together_while_many_wait() -> None:
-    backlog = UpdateBacklog()
-    for _ in range(PARTS):
-        backlog.put(piece("x"))
-
-    for text, address in [("It ", "a"), ("is ", "a"), ("No.", "b"), ("so.", "a")]:
-        backlog.put(piece(text, address=address))
-    backlog.put(Update("x", "part", {"address": "a", "part": "end"}))
-    backlog.put(piece("Again.", address="a"))
-
-    texts = [("text", "xIt is "), ("text", "No."), ("text", "so.")]
-    assert taken(backlog)[PARTS - 1 :] == [*texts, ("end", None), ("text", "Again.")]
-    backlog.put(piece("y"))
-    backlog.put(piece("z"))
-    assert taken(backlog) == [("text", "y"), ("text", "z")]
-
-
-@pytest.mark.endurance
-def test_a_long_text_waits_in_pieces_that_do_not_grow_without_end() -> None:
-    backlog = UpdateBacklog()
-
-    for _ in range(100_000):
-        backlog.put(piece("word "))
-
-    found = taken(backlog)
-    assert "".join(text for _, text in found) == "word " * 100_000
-    assert len(found) < PARTS + 200
-
-
-@pytest.mark.usefixtures("little_room")
-def test_what_comes_before_a_gap_was_told_belongs_to_it() -> None:
-    """Otherwise, a slow subscriber would receive alternating pieces and gaps."""
-    backlog = UpdateBacklog()
-    full = piece("x" * ROOM)
-
-    for _ in range(3):
-        backlog.put(full)
-    assert backlog.take() is full
-    for _ in range(3):
-        backlog.put(piece("y"))
-    assert taken(backlog) == [("missed", 5)]
-    backlog.put(piece("z"))
-    assert taken(backlog) == [("text", "z")]
-
-
-@pytest.mark.usefixtures("little_room")
-def test_what_another_backlog_has_missed_before_is_in_the_same_gap() -> None:
-    backlog = UpdateBacklog()
-    before = Update("x", "missed", {"count": 3})
-
-    backlog.put(before)
-    for text in ("x" * ROOM, "y"):
-        backlog.put(piece(text))
-    backlog.put(before)
-
-    assert taken(backlog) == [("missed", 3), ("text", "x" * ROOM), ("missed", 4)]
-
-
-@pytest.mark.usefixtures("little_room")
-def test_each_execution_has_a_gap_of_its_own() -> None:
-    backlog = UpdateBacklog()
-    backlog.put(piece("x" * ROOM))
-
-    for _ in range(3):
-        backlog.put(piece("a", "one"))
-        backlog.put(piece("b", "other"))
-
-    [_, *gaps] = iter(backlog.take, None)
-    assert [(one.execution, one.data["count"]) for one in gaps] == [("one", 3), ("other", 3)]
-
-
 def test_where_it_cannot_wait_output_is_missed() -> None:
     backlog = UpdateBacklog()
     full = Update("x", "output", {"address": "a", "stream": "stdout", "text": "x" * OUTPUT})
@@ -344,27 +269,3 @@ def test_what_is_no_data_is_not_passed_on(tmp_path: Path) -> None:
 
     assert result.error is not None
     assert "type builtins.object cannot be kept" in result.error["message"]
-
-
-def test_pieces_that_wait_are_handed_over_together() -> None:
-    """A million separate writes to a terminal would take seconds."""
-    handed: list[tuple[str, Any]] = []
-    first = threading.Event()
-    more = threading.Event()
-
-    def take(update: Update) -> None:
-        handed.append((update.data["part"], update.data.get("text")))
-        first.set()
-        more.wait(60)
-
-    post = Post(take, gather=0.001)
-    post.put(Update("x", "part", {"part": "start"}))
-    assert first.wait(60)
-    for _ in range(100):
-        post.put(Update("x", "part", {"part": "text", "text": "ab"}))
-    post.put(Update("x", "part", {"part": "text", "text": "c", "call": "1"}))
-    post.put(Update("x", "part", {"part": "end"}))
-    more.set()
-    post.close(None)
-
-    assert handed == [("start", None), ("text", "ab" * 100), ("text", "c"), ("end", None)]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import weakref
 from collections.abc import Iterator
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ import pytest
 import flowengine
 from flowengine import Engine
 from flowengine.util.blocking import Either, blocking
-from flowengine.util.garbage import CollectedLater
 
 MODULE = """\
 import gc
@@ -54,12 +51,6 @@ def test_it_waits_while_steps_run(tmp_path: Path) -> None:
     assert gc.isenabled()
 
 
-def test_it_goes_on_after_an_interrupt(tmp_path: Path) -> None:
-    with Engine(None) as engine, pytest.raises(KeyboardInterrupt):
-        engine.run(load(tmp_path, "stop"))
-    assert gc.isenabled()
-
-
 def test_an_operation_that_fails_keeps_nothing_until_the_next_search() -> None:
     @blocking
     async def fails(given: set[int]) -> None:
@@ -72,23 +63,6 @@ def test_an_operation_that_fails_keeps_nothing_until_the_next_search() -> None:
         fails(given)
     del given, fails
     assert kept() is None
-
-
-def test_what_others_have_turned_off_stays_off() -> None:
-    gc.disable()
-    with CollectedLater():
-        assert not gc.isenabled()
-    assert not gc.isenabled()
-
-
-def test_a_forked_child_searches_again() -> None:
-    with CollectedLater():
-        child = get_context("fork").Process(target=lambda: sys.exit(not gc.isenabled()))
-        child.start()
-        child.join()
-        assert child.exitcode == 0
-        assert not gc.isenabled()
-    assert gc.isenabled()
 
 
 def test_views_are_read_without_a_search(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flowengine import Engine
 from flowengine.engines.executions import execution as executions
@@ -19,12 +17,11 @@ from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.engines.snapshots import state_at
 from flowengine.errors import StoreError
-from flowengine.journal.encoding import TextPosition, pack, pack_placed, unpack_place, unpack_placed
+from flowengine.journal.encoding import TextPosition, pack, pack_placed
 from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
 from tests.engines import world
 from tests.replacing import Limits
-from tests.sliced_examples import sliced
 
 MODULE = '''
 def say(number: int) -> dict:
@@ -107,16 +104,6 @@ def test_a_state_is_the_same_from_its_snapshot_and_from_the_journal(engine: Engi
     expect_same_state(engine, id)
 
 
-def test_texts_that_the_journal_has_are_not_written_again(engine: Engine) -> None:
-    id = engine.run("f.yaml", {"rounds": 40}).execution
-
-    lists = b"".join(part.items for part in engine.store.load(id).lists)
-
-    assert len(lists) < sum(len(one.payload) for one in engine.store.events(id)) / 4
-    assert b"here 40" in lists
-    assert "40 é 40 é".encode() not in lists
-
-
 def test_a_fork_has_lists_of_its_own(engine: Engine) -> None:
     id = engine.run("f.yaml", {"rounds": 30}).execution
 
@@ -184,45 +171,3 @@ def test_damage_is_named(engine: Engine, what: str) -> None:
 
     with pytest.raises(StoreError, match=id):
         world.host_of(engine).stored(id, 0)
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["a", "ü" * 130, "b" * 200]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
-    max_leaves=10,
-)
-
-
-@sliced(examples=20)
-@given(st.lists(values))
-def test_items_come_back_from_their_bytes(items: list[Any]) -> None:
-    places = {"ü" * 130: TextPosition(3, 1, 260)}
-
-    def text(packed: bytes) -> str:
-        [found] = [text for text, place in places.items() if place == unpack_place(packed)]
-        return found
-
-    packed = pack_placed(items, lambda: places)
-
-    assert unpack_placed(packed, text) == items
-    assert "ü".encode() not in packed or "ü" in str(items).replace("ü" * 130, "")
-
-
-@given(st.binary())
-def test_bytes_of_others_are_plain_data_or_an_error(packed: bytes) -> None:
-    try:
-        data = unpack_placed(packed, lambda place: "")
-    except StoreError:
-        return
-    assert isinstance(data, dict | list | str | bytes | int | float | None)
-
-
-def test_no_other_extension_is_read() -> None:
-    with pytest.raises(StoreError, match="extension type 2"):
-        unpack_placed(b"\x91\xd4\x02\x00", lambda place: "")
-
-
-def test_a_part_names_its_list() -> None:
-    parts = ListPart("log", 0, b"x"), ListPart("b", 0, b"x"), ListPart("log", 1, b"x")
-
-    assert len({list_sum(part) for part in parts}) == 3

@@ -16,8 +16,6 @@ from flowengine.engines.folds import FoldRow, Folds
 from flowengine.engines.inspection.replayed import Replayed
 from flowengine.errors import StoreError
 from flowengine.journal.reading import HistoryPort
-from flowengine.kernel.notation.times import parse_time
-from flowengine.page.timeline import Bar, timeline
 from tests.engines import world
 
 FLOW = """
@@ -138,69 +136,6 @@ def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.Monkey
         assert [read.since for read in reads if read.id == first] == [0, entries, 0]
 
 
-@pytest.mark.endurance
-def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> None:
-    with Engine("store") as driver, Engine("store") as keeper, Engine("store") as fresh:
-        keeper.keep_histories()
-        id = driver.start("many.yaml")
-
-        def check() -> set[str]:
-            whole: Any = fresh.executions.show(id, tries=True)
-            expected = Folds.of(whole["steps"])
-            del whole["took"]  # only where all attempts are read
-            for engine in (keeper, fresh):
-                with engine.executions.folds(id) as (info, folds):
-                    assert info == {**whole, "steps": []}
-                    for address in ("", "rounds", "each", "each[1]", "each[2]", "none"):
-                        found, level = folds.level(address), expected.level(address)
-                        assert (found.address, *found[2:]) == (level.address, *level[2:])
-                        assert shapes(found.rows) == shapes(level.rows)
-                    assert folds.statuses() == expected.statuses()
-                    assert addresses(folds.failures()[0]) == addresses(expected.failures()[0])
-                    assert folds.failures()[1] == expected.failures()[1]
-                    assert bars(folds, info["started_at"]) == bars(expected, info["started_at"])
-            for step in whole["steps"]:
-                [one] = keeper.executions.show(id, step=step["address"])["steps"]
-                assert one["status"] == step["status"]
-            return {step["status"] for step in whole["steps"]}
-
-        check()
-        result = driver.resume(id)
-        assert check() >= {"waiting", "failed", "skipped", "succeeded"}
-        for wait in result.waits:
-            driver.approvals.approve(wait["id"])
-            check()
-        assert "cancelled" in check()
-        Path("fixed").touch()
-        [fine] = driver.executions.retry(id).waits
-        assert "cancelled" not in check()
-        approving = threading.Thread(target=driver.approvals.approve, args=(fine["id"],))
-        approving.start()
-        try:
-            until(Path("held").exists)
-            assert "running" in check()
-            check_who_stands_still(fresh, id)
-        finally:
-            Path("go").touch()
-            approving.join()
-        assert "running" not in check()
-        [late] = driver.executions.show(id)["waits"]
-        driver.approvals.approve(late["id"])
-        check()
-        Path("mended").touch()
-        assert driver.executions.retry(id).status == "succeeded"
-        check()
-
-
-def check_who_stands_still(engine: Engine, id: str) -> None:
-    """Check that a step that runs stands still when its process is gone, without an event."""
-    kept = Replayed(engine.store, world.host_of(engine).flows, engine.store.execution(id), "none")
-    kept.read()
-    for status in ("running", "interrupted", "running"):
-        inside = {one["address"]: one for one in kept.folds(status).steps_inside("outer")}
-        assert inside["outer/then/hold"]["status"] == status
-
-
 def shown(engine: Engine, id: str) -> tuple[str, list[str]]:
     with engine.executions.folds(id) as (info, folds):
         return info["execution"], addresses(folds.steps_inside(""))
@@ -215,12 +150,6 @@ def until(happened: Callable[[], bool]) -> None:
     while not happened():
         assert time.monotonic() < end
         time.sleep(0.01)
-
-
-def bars(folds: Folds, begun: str) -> list[list[Bar]]:
-    """Return a timeline, a minute long for what has not ended."""
-    end = parse_time(begun) + 60_000
-    return [*timeline(folds, begun, end, "", 0).bars.values()]
 
 
 def shapes(rows: list[FoldRow]) -> list[Any]:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.kernel.notation.traces import trace_of
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.processes import marked
 from flowengine_envs.sandboxes.processes import has
@@ -94,19 +93,6 @@ outputs: {variables: "${{ steps.a.output }}"}
     )
 
     assert json.loads(result.outputs["variables"])["HOME"] == "/home/flow"
-
-
-def test_a_call_continues_the_trace() -> None:
-    """In `_meta`, as the protocol's own conventions for OpenTelemetry name it."""
-    write(f"""{TOOLS}steps: [{{id: one, call: box.data, with: {{show_meta: true}}}}]
-outputs: {{meta: "${{{{ steps.one.output.meta }}}}"}}
-""")
-    with Engine(None) as engine:
-        engine.carry_traces(True)
-        outputs = engine.run("flow.yaml", id="it").outputs
-    assert outputs is not None
-    _, trace, span, _ = outputs["meta"]["traceparent"].split("-")
-    assert (trace, len(span)) == (trace_of("it", {}), 16)
 
 
 RAW = """

@@ -62,35 +62,3 @@ def test_a_float_without_a_fraction_is_an_integer_where_one_is_declared(
     assert all(
         type(one) is int for one in [*sent.result.outputs["deep"], sent.result.outputs["made"]]
     )
-
-
-def test_so_in_state_that_a_fork_writes(engine: Engine, tmp_path: Path) -> None:
-    flow = world.make(
-        tmp_path,
-        "state: {s: {type: integer, default: 0}}\nsteps: [{id: a, output: 1}]\n"
-        'outputs: {s: "${{ state.s + 1 }}"}\n',
-    )
-    forked = engine.executions.fork(engine.run(flow).execution, from_step="a", set={"s": 7.0})
-    assert (forked.outputs, type((forked.outputs or {})["s"])) == ({"s": 8}, int)
-
-
-def test_so_in_constants_of_a_flow(engine: Engine, tmp_path: Path) -> None:
-    flow = world.make(
-        tmp_path,
-        """
-state:
-  n: {type: integer, default: 2.0}
-  deep: {type: array, items: {type: integer}, default: [1.0]}
-  sum: {type: integer, default: 0.0, reducer: add}
-steps:
-  - {id: first, output: "${{ state.n + state.deep[0] }}"}
-  - {id: write, set: {n: 3.0, deep: [4.0], sum: 5.0}}
-outputs:
-  first: ${{ steps.first.output }}
-  written: ${{ [state.n + 1, state.deep[0] + 1, state.sum + 1] }}
-""",
-    )
-
-    outputs = engine.run(flow).outputs
-
-    assert repr(outputs) == "{'first': 3, 'written': [4, 5, 6]}"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from flowengine import Engine, LoadedFlow, load
-from flowengine.drawing.picture import Arrow, ScopeFrame, _past, draw
 from flowengine.engines.inspection.reasons import _shown_address
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.kernel.view import View
@@ -64,37 +63,11 @@ def test_plumbing_that_failed_is_shown(tmp_path: Path) -> None:
     assert addresses(shown) == ["work", "work/left", "work/both"]
 
 
-def ways(frame: ScopeFrame) -> set[tuple[str, str, str]]:
-    found = {(a.source, a.target, a.label) for a in frame.arrows}
-    return found.union(*(ways(box.frame) for box in frame.boxes if box.frame is not None))
-
-
-def test_arrows_of_a_picture_lead_past_plumbing(tmp_path: Path) -> None:
-    compiled = flow(tmp_path, "pick", "both").compiled
-    inner = {way for way in ways(draw(compiled).frame) if "_work" not in way[0] + way[1]}
-
-    assert inner == {
-        ("start_1", "step_left", "inputs.bad"),
-        ("start_1", "step_right", "else"),
-        ("step_right", "end_1", ""),
-    }
-    assert ("step_pick", "step_left", "inputs.bad") in ways(draw(compiled, plumbing=True).frame)
-
-
 def test_the_graph_for_programs_has_plumbing_and_says_so(tmp_path: Path) -> None:
     nodes = flow(tmp_path, "pick").to_networkx().nodes
 
     assert nodes["pick"]["plumbing"] is True
     assert "plumbing" not in nodes["left"]
-
-
-def test_a_circle_of_plumbing_leads_nowhere() -> None:
-    def arrow(source: str, target: str) -> Arrow:
-        return Arrow(source, target, "", "next")
-
-    arrows = [arrow("a", "p"), arrow("p", "q"), arrow("q", "p"), arrow("q", "b")]
-
-    assert _past(arrows, {"p", "q"}) == [arrow("a", "b")]
 
 
 def test_why_names_the_step_around_plumbing() -> None:
@@ -104,24 +77,3 @@ def test_why_names_the_step_around_plumbing() -> None:
     [unit] = [one for one in played.state["units"].values() if one["phase"] == "run"]
 
     assert _shown_address(View(played.graph, played.state), unit) == "work"
-
-
-CHAT = """flowengine: 1
-id: f
-inputs: {bad: {type: boolean, default: false}}
-agents: {first: {model: "openai/gpt-4.1", instructions: Answer.}}
-steps:
-  - {id: a, next: {first: [{when: "${{ inputs.bad }}", to: talk}, {else: end}]}}
-  - {id: talk, agent: {name: first, chat: true}, with: {prompt: hello}}
-"""
-
-
-def test_conditions_of_generated_steps_are_not_drawn(tmp_path: Path) -> None:
-    (tmp_path / "chat.yaml").write_text(CHAT)
-    main = draw(load(tmp_path / "chat.yaml").compiled).frame
-    assert "inputs.bad" in {arrow.label for arrow in main.arrows}
-    [talk] = [box.frame for box in main.boxes if box.id.startswith("flow_")]
-    assert talk is not None
-    labels = {arrow.label for arrow in talk.arrows}
-    assert "any error" in labels
-    assert not [label for label in labels if "state." in label or label == "else"]

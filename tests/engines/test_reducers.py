@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,11 +13,9 @@ from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import LinkedFlows, read, walk
 from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.running.recovery import recover
-from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.encoding import pack
 from flowengine.kernel.commands import Run
-from flowengine.kernel.notation.changes import change, changed
 from tests.engines import world
-from tests.rows import each_row
 
 Write = Callable[[str], None]
 
@@ -68,16 +65,6 @@ def waiting(store: Path, tmp_path: Path, write: Write) -> tuple[str, str]:
     with Engine(store) as engine:
         [wait] = engine.run(world.make(tmp_path, FLOW), id="it").waits
     return wait["id"], wait["title"]
-
-
-def test_recording_an_execution_calls_no_reducer(store: Path, tmp_path: Path, write: Write) -> None:
-    calls = tmp_path / "calls"
-    write(LEDGER.format(calls=str(calls), factor=1))
-    with Engine(store) as engine:
-        id = engine.start(world.make(tmp_path, FLOW))
-        assert not calls.exists()
-        engine.resume(id)
-    assert calls.read_text() == "called "
 
 
 def forget_modules() -> None:
@@ -155,29 +142,6 @@ def test_a_reducer_that_failed_fails_again(store: Path, tmp_path: Path, write: W
             LinkedFlows(engine.store, LANGUAGE), engine.store.execution("it").hash, journal
         )
         assert last.state["error"] == result.error
-
-
-@each_row(
-    ("old", "new"),
-    [
-        (0, 5),
-        ([], []),
-        ([1, 2], [1, 2, 3]),
-        ([1, 2], [1.0, 2, 3]),
-        ([1], [True, 2]),
-        ([1, 2], [1]),
-        ([[1]], [[1.0]]),
-        ({}, {"a": 1}),
-        ({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
-        ({"a": 1, "b": 2}, {"b": 2}),
-        ({"a": 0.0}, {"a": -0.0}),
-        (["a"], {"a": 1}),
-        (None, "x"),
-    ],
-)
-def test_what_is_kept_of_a_result_gives_it_back_to_the_byte(old: Any, new: Any) -> None:
-    assert pack(changed(old, unpack(pack(change(old, new))))) == pack(new)
 
 
 def test_a_result_whose_commit_was_refused_is_reduced_anew(tmp_path: Path, write: Write) -> None:

@@ -19,7 +19,6 @@ from flowengine.engines.memory.store import MemoryStore
 from flowengine.engines.results import Update
 from flowengine.engines.starting import beginning
 from flowengine.errors import Conflict, UsageError
-from flowengine.sdk import import_function
 from tests.engines import child, flows, world
 
 HELLO = """
@@ -119,31 +118,6 @@ def test_async_calls_run_many_at_once_in_shared_commits(tmp_path: Path) -> None:
     assert {result.status for result in results} == {"succeeded"}
     assert sum(store.commits) > 3 * len(store.commits)
     assert store.commits[0] == 200
-
-
-def test_what_a_coroutine_sets_in_its_context_stays_there(tmp_path: Path) -> None:
-    """The next step has the caller's context, unaffected by the steps before."""
-    text = """
-steps:
-  - {id: change, python: "effects:change_place", effect: idempotent}
-  - {id: tell, python: "effects:tell_place", effect: idempotent}
-outputs: {changed: "${{ steps.change.output }}", told: "${{ steps.tell.output }}"}
-"""
-    file = world.make(tmp_path, text)
-
-    async def main() -> Any:
-        async with Engine(None) as engine:
-            import_function("effects:tell_place", str(tmp_path)).__globals__["PLACE"].set("caller")
-            return (await engine.run_async(file)).outputs
-
-    assert asyncio.run(main()) == {"changed": "changed", "told": "caller"}
-
-
-def test_single_execution_commits_once_for_each_step(tmp_path: Path) -> None:
-    store = CountingStore()
-    with Engine(store) as engine:
-        engine.run(world.make(tmp_path, flows.CHAIN))
-    assert store.commits == [1] * 5  # start and four steps, with the lease in the last
 
 
 def test_sync_call_on_an_event_loop_says_what_to_call(tmp_path: Path) -> None:
@@ -321,26 +295,5 @@ def test_a_clock_that_is_set_back_does_not_hold_the_process(tmp_path: Path) -> N
 
             engine.subscribe(set_back)
             return await asyncio.wait_for(engine.run_async(file, id="it"), 60)
-
-    assert asyncio.run(main()).status == "waiting"
-
-
-def test_nor_does_it_where_a_lock_is_waited_for(tmp_path: Path) -> None:
-    clock = ClockSetBack()
-    text = (
-        "steps:\n  - {id: g, lock: {key: a, scope: global}, group: [{id: ok, approval: Sure?}]}\n"
-    )
-    file = world.make(tmp_path, text)
-
-    async def main() -> Any:
-        async with Engine(tmp_path / "store", clock=clock, linger=0.5) as engine:
-            await engine.run_async(file, id="first")
-            waits = asyncio.create_task(engine.run_async(file, id="second"))
-            while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0)
-            for _ in range(10):  # loop iterations until it waits for the execution
-                await asyncio.sleep(0)
-            clock.set_back()
-            return await asyncio.wait_for(waits, 60)
 
     assert asyncio.run(main()).status == "waiting"

@@ -147,31 +147,6 @@ def test_an_interrupt_in_memory_repeats_only_what_may_repeat(folder: Path, limit
     assert ran == [0, 1, 2, 1, 2, 3, 4]
 
 
-def test_a_large_map_commits_now_and_then(folder: Path) -> None:
-    store = Watched(folder / "store.db")
-    path = folder / "ahead.yaml"
-    path.write_text(f"{HEAD}steps:\n  - {{id: each, call: count, map: 2000}}\n")
-    with Engine(store) as engine:
-        assert engine.run(flowengine.load(path)).status == "succeeded"
-    assert sum(store.sizes) == 2001
-    assert len(store.sizes) > 3
-
-
-def test_executions_take_turns(folder: Path) -> None:
-    """Executions that never wait do not delay each other's commits."""
-    import asyncio
-
-    store = Watched(folder / "store.db")
-    flow = chain(folder, *["count"] * 5)
-
-    async def many() -> None:
-        async with Engine(store) as engine:
-            results = await asyncio.gather(*(engine.run_async(flow) for _ in range(100)))
-        assert [result.outputs for result in results] == [{"last": 5}] * 100
-
-    asyncio.run(many())
-
-
 def test_after_a_kill_nothing_that_acted_runs_again(folder: Path) -> None:
     chain(folder, "count", "act", "count", "count", "act", "count", "count")
     for ends in (0, 3, 5, -1):

@@ -10,11 +10,9 @@ from collections import OrderedDict
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.engines.attempts import serialization
 from flowengine.engines.attempts.serialization import copy, keep
 from flowengine.journal.encoding import pack
 from flowengine.sdk import ValidationError
@@ -119,33 +117,6 @@ def test_depth_is_bounded_to_the_same_level(depth: int, innermost: Any) -> None:
     wanted, kept = outcome(to_plain, value), outcome(keep, value)
 
     assert kept == wanted if isinstance(wanted, str) else kept.value == wanted
-
-
-@each_row("fault", [math.nan, math.inf, {b"k": 1}, 2**64, "\ud800", {1: 2}])
-def test_fault_is_found_among_many_parts(fault: Any) -> None:
-    value = {"rows": [{"name": "Łódź", "price": 1.25, "box": b"b"}] * 500 + [fault]}
-
-    with pytest.raises(ValidationError):
-        keep(value)
-
-
-def test_value_that_holds_itself_is_refused() -> None:
-    value: dict[str, Any] = {}
-    value["self"] = [value]
-
-    with pytest.raises(ValidationError, match="contains itself"):
-        keep(value)
-
-
-def test_ordinary_result_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serialization, "to_plain", None)
-    value = {"rows": [{"name": "Łódź", "price": 1.25, "box": b"b", "n": 2**63}] * 500}
-
-    kept = keep(value)
-
-    assert kept.value == value
-    assert kept.value["rows"][0] is not value["rows"][0]
-    assert kept.packed == pack(value)
 
 
 @sliced(examples=15)

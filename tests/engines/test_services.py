@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
-from flowengine.errors import NotAllowed, NotFound
+from flowengine.errors import NotAllowed
 
 ASK = """
 flowengine: 1
@@ -52,24 +52,3 @@ def test_a_cancel_can_be_recorded_for_the_process_that_drives(engine: Engine) ->
         assert engine.executions.cancel("a", resume=False).status == "interrupted"
         assert [one.execution for one in engine.due()] == ["a"]
         assert engine.resume("a").status == "cancelled"
-
-
-def test_the_newest_entries_continue_and_never_block(engine: Engine) -> None:
-    with engine:
-        engine.start("ask.yaml", id="a")
-        first, newest = engine.executions.newest("a")
-        assert (first, next(newest)) == (0, None)
-        engine.resume("a")
-        seen = [next(newest)]
-        assert next(newest) is None
-        engine.executions.cancel("a")
-        seen += newest
-        assert seen == list(engine.executions.events("a"))
-
-
-def test_a_kept_flow_is_found_by_its_hash(engine: Engine) -> None:
-    with engine:
-        engine.start("ask.yaml", id="a")
-        assert engine.flows.kept(engine.executions.flow_of("a").form).id == "ask"
-        with pytest.raises(NotFound):
-            engine.flows.kept("f" * 64)

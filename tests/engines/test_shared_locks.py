@@ -7,12 +7,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from time import sleep
 
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.running.driving import SYNC_SECONDS
 from flowengine.journal.encoding import pack
 from tests.engines import child, world
 from tests.testing.faulty_store import FaultyStore, ProcessDied
@@ -57,26 +55,6 @@ def approve(engine: Engine, execution: str) -> None:
     engine.approvals.approve(engine.executions.result(execution).waits[0]["id"])
 
 
-def test_items_and_a_nested_holder_take_it_as_they_take_their_own(
-    engine: Engine, tmp_path: Path
-) -> None:
-    text = """
-state: {n: {type: integer, default: 0}}
-steps:
-  - id: g
-    lock: {key: outer, scope: global}
-    group:
-      - {id: again, lock: {key: outer, scope: global}, output: 1}
-      - {id: m, map: 5, lock: {key: inner, scope: flow}, python: "effects:act",
-         set: {n: "${{ state.n + 1 }}"}}
-outputs: {n: "${{ state.n }}"}
-"""
-    for _ in range(2):
-        result = engine.run(flow(tmp_path, text))
-        assert (result.status, result.outputs) == ("succeeded", {"n": 5})
-    assert engine.store.claims("global:outer") == engine.store.claims("flow flow:inner") == []
-
-
 def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> None:
     """After kill -9, the execution still holds its durable lock, and `why` reports it to others."""
     store, file = tmp_path / "store", holds(tmp_path, "global")
@@ -95,19 +73,6 @@ def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> Non
         assert "which execution e0 holds" in reason["what"]
         assert reason["command"] == "flowengine resume e0"
         engine.executions.cancel("e0", now=True)
-        assert asked(engine, "e1")
-
-
-def test_a_waiting_execution_goes_on_in_its_own_process(tmp_path: Path) -> None:
-    """Its process keeps waiting, and is notified at once when another process releases the lock."""
-    store, file = tmp_path / "store", holds(tmp_path, "global")
-    with Engine(store, linger=0) as engine:
-        engine.run(file, id="e0")
-        process = child.start(child.begin, str(store), file, "e1")
-        world.until(lambda: len(engine.store.claims("global:a")) == 2)
-        approve(engine, "e0")
-        process.join(60)
-        assert process.exitcode == 0
         assert asked(engine, "e1")
 
 
@@ -193,43 +158,6 @@ def test_a_crash_at_any_write_of_a_start_blocks_no_later_one(tmp_path: Path, the
     raise AssertionError("it never came through")
 
 
-def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) -> None:
-    """The process dies with the write that releases the lock and assigns it to the next one."""
-    store = FaultyStore()
-    with Engine(store, linger=0) as engine:
-        for id in ("e0", "e1"):
-            engine.run(holds(tmp_path, "global"), id=id)
-        wait = engine.executions.result("e0").waits[0]["id"]
-    for crash in range(10):
-        store.faults = {store.writes + crash: "die after"}
-        with suppress(ProcessDied), Engine(store, linger=0) as engine:
-            engine.approvals.approve(wait, resume=not crash)
-            engine.resume("e0")
-        store.restart()
-        with Engine(store, linger=0) as engine:
-            if engine.executions.result("e0").status == "succeeded":
-                break
-    with Engine(store, linger=0) as engine:
-        first = engine.executions.why("e1")[0]
-        assert first["what"] == "the lock 'a' is free for it now (not resumed yet)"
-        assert first["command"] == "flowengine resume e1"
-        assert [wait["title"] for wait in engine.resume("e1").waits] == ["Sure?"]
-
-
-def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path: Path) -> None:
-    def write(_number: int, method: str) -> None:
-        if method == "commit":  # the claim must be on disk when the loop takes over
-            sleep(2 * SYNC_SECONDS)
-
-    with Engine(FaultyStore(on_write=write), linger=0) as engine:
-        for id in ("e0", "e1"):
-            assert engine.run(holds(tmp_path, "global"), id=id).status == "waiting"
-        assert (
-            engine.executions.why("e1")[0]["what"]
-            == "waiting for the lock 'a', which execution e0 holds"
-        )
-
-
 @pytest.mark.endurance
 def test_a_crash_at_any_write_loses_and_doubles_no_lock(tmp_path: Path) -> None:
     """Each of three executions gets the lock once, in the order of their requests."""
@@ -305,21 +233,6 @@ def test_a_circle_over_executions_is_told_with_the_way_out(engine: Engine, tmp_p
     ] * 2
 
 
-def test_messages_that_come_before_its_turn_are_kept(engine: Engine, tmp_path: Path) -> None:
-    text = BOUND.replace("THEN", "queue").replace(
-        "steps: [{id: sure, approval: Sure?}]",
-        "signals: {go: {}}\nsteps:\n  - {id: sure, approval: Sure?, next: end}\n"
-        "  - {id: t, trigger: go, next: end}\n",
-    )
-    file = flow(tmp_path, text)
-    for id in ("e0", "e1"):
-        engine.run(file, id=id)
-    engine.signal("go", execution="e1")
-    assert engine.executions.show("e1")["steps"] == []
-    approve(engine, "e0")
-    assert [step["step"] for step in engine.executions.show("e1")["steps"]] == ["sure", "t"]
-
-
 RENAMED = ("  - id: g\n", "  - {id: before, output: 1}\n  - id: g\n    title: It holds the lock\n")
 
 
@@ -366,23 +279,3 @@ def test_what_would_tear_a_lock_from_who_holds_or_awaits_it_is_told(
     for told in engine.executions.upgrade(file):
         assert (told["verdict"], told["moved"]) == ("cannot", False)
         assert why in told["obstacles"][0]["why"]
-
-
-def test_who_waits_for_its_turn_begins_under_the_form_it_was_moved_to(
-    engine: Engine, tmp_path: Path
-) -> None:
-    """It keeps its place in the flow's queue, even if the limit is removed."""
-    file = flow(tmp_path, BOUND.replace("THEN", "queue"))
-    for id in ("e0", "e1"):
-        engine.run(file, id=id)
-    text = file.read_text().replace("[{id: sure, approval: Sure?}]", "[{id: new, fail: Odd}]")
-    bound = 'concurrency: {key: "${{ inputs.repo }}", max: 1, then: queue}'
-    assert bound in text
-    file.write_text(text.replace(bound, ""))
-
-    assert engine.executions.upgrade(file, "e1")[0]["moved"]
-    assert engine.executions.result("e1").status == "waiting"
-    approve(engine, "e0")
-    assert engine.executions.result("e1").status == "failed"
-    assert [step["step"] for step in engine.executions.show("e1")["steps"]] == ["new"]
-    assert engine.executions.retry("e1").status == "failed"

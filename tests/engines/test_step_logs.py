@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import logging
-from datetime import datetime
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -60,17 +58,6 @@ def texts(attempt: Any) -> list[tuple[str, str]]:
     return [(line["level"], line["text"]) for line in attempt["log"]["lines"]]
 
 
-def test_lines_have_the_time_at_which_they_were_logged() -> None:
-    flow = write('  - {id: say, python: "logging_steps:say"}\n')
-    with Engine("store") as engine:
-        engine.run(flow, id="it")
-        [attempt] = tries(engine, "it", "say")
-    [line] = attempt["log"]["lines"]
-    times = (attempt["started_at"], line["at"], attempt["ended_at"])
-    began, at, ended = map(datetime.fromisoformat, times)
-    assert began <= at <= ended
-
-
 def test_an_attempt_that_times_out_has_its_lines(folder: Path) -> None:
     for seconds in (1, 20):  # a busy machine may take longer until the step begins
         mark = folder / f"mark{seconds}"
@@ -121,16 +108,6 @@ def test_hostile_lines_are_data() -> None:
     ]
     event = {"type": "succeeded", "at": 1, "unit": 1, "attempt": 1, "value": None, "log": kept}
     assert unpack_event(pack(event), "it") == event
-
-
-def test_debug_lines_are_kept_where_they_are_written(caplog: pytest.LogCaptureFixture) -> None:
-    lines = LogLines()
-    step_log(lines).debug("one")
-    with caplog.at_level(logging.DEBUG, "flowengine.step"):
-        step_log(lines).debug("two")
-    kept: Any = lines.log()
-    assert [(level, text) for _, level, text in kept["lines"]] == [("DEBUG", "two")]
-    assert [record.getMessage() for record in caplog.records] == ["e1 step: two"]
 
 
 def test_lines_are_bounded_in_number_and_size() -> None:

@@ -26,7 +26,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker._workflow import _WorkflowWorker
 
-from flowengine import Agent, Engine, ExecutionResult, Runner, Sessions, Update
+from flowengine import Agent, Engine, ExecutionResult, Runner, Sessions
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.flows import LANGUAGE, load
 from flowengine.engines.host import SystemClock
@@ -34,13 +34,12 @@ from flowengine.engines.temporal import driving, past
 from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.keys import VARIABLE as KEYS
 from flowengine.engines.temporal.objects import VARIABLE, objects
-from flowengine.engines.temporal.requests import QUEUE, WORKFLOW, plain
-from flowengine.engines.temporal.shared import Shared
+from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_started, check_supported
 from flowengine.errors import Conflict, FlowFileError, NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.records import ENDED, FlowGrant, WaitFilter
+from flowengine.journal.records import ENDED, WaitFilter
 from flowengine.journal.store import ExecutionCopy
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Run
@@ -225,50 +224,6 @@ def test_histories_are_those_of_a_folder_and_replay_under_another_hash_seed(
         )  # fmt: skip
         assert shown(there, "mixed") == shown(here, "mixed")
     asyncio.run(replay(store, "mixed"))
-
-
-FOLLOWED = """\
-steps:
-  - {id: a, call: double, with: {n: 1}}
-  - {id: sign, approval: {title: Go on?}}
-  - id: each
-    map: {over: 3, concurrency: 1}
-    call: double
-    with: {n: "${{ item }}"}
-  - {id: made, call: needs, with: {name: MADE}}
-"""
-
-
-def test_subscribers_are_told_what_they_are_told_of_a_folder(store: str, tmp_path: Path) -> None:
-    """Also of what a worker has done before the execution is awaited again."""
-    made = tmp_path / "made"
-    flow = write_flow(tmp_path, FOLLOWED.replace("MADE", str(made)))
-    told: list[list[Any]] = [[], []]
-    for place, updates in zip((store, str(tmp_path / "store")), told, strict=True):
-        made.unlink(missing_ok=True)
-        with Engine(place, linger=0) as engine:
-
-            def note(update: Update, updates: list[Any] = updates) -> None:
-                step = update.step
-                if step is not None:
-                    step = step._replace(at=0, output=without_times(step.output))
-                ended = getattr(update.data, "status", None)
-                data = ended or without_times(update.data)
-                updates.append((update.execution, update.kind, data, step))
-
-            engine.subscribe(note)
-            [wait] = engine.run(flow, id="reported").waits
-            engine.approvals.approve(wait["id"], comment="go", resume=False)
-            assert engine.resume("reported").status == "failed"
-            made.touch()
-            assert engine.executions.retry("reported").status == "succeeded"
-            assert (
-                engine.executions.fork("reported", from_step="each", id="reported-fork").status
-                == "succeeded"
-            )
-    there, here = told
-    assert there == here
-    assert {kind for _, kind, _, _ in there} == {"event", "step", "wait", "notify", "end"}
 
 
 async def replay(store: str, id: str) -> None:
@@ -595,50 +550,6 @@ def test_an_open_execution_is_read_from_where_its_run_begins(store: str, tmp_pat
                 (shown(engine, "reads"), [one["type"] for one in engine.executions.events("reads")])
             )
     assert read[0] == read[1]
-
-
-def test_a_caller_asks_seldom_while_it_waits(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server reports the end, and the result has the outputs: steps cost no requests."""
-    flow = write_flow(tmp_path, CHAIN)
-    asked: Counter[str] = Counter()
-
-    def counted(name: str) -> Any:
-        request = getattr(WorkflowHandle, name)
-
-        def ask(*arguments: Any, **options: Any) -> Any:
-            asked[name] += 1
-            return request(*arguments, **options)
-
-        return ask
-
-    requests = ("describe", "query", "fetch_history", "fetch_history_events")
-    for name in requests:
-        monkeypatch.setattr(WorkflowHandle, name, counted(name))
-    seen: list[Update] = []
-    with Engine(store) as engine:
-        for subscribed in (False, True):
-            if subscribed:
-                engine.subscribe(seen.append)
-            asked.clear()
-            began = time.monotonic()
-            result = engine.run(flow, {"n": 80}, id=f"asks-{subscribed}")
-            looks = 10 + 2 * (time.monotonic() - began)  # a short pause at first, then a second
-            assert result.outputs == {"n": 80}
-            assert asked["fetch_history"] == 0
-            assert asked["describe"] < (3 * looks if subscribed else looks)
-            # one if the server reports the end late: however many steps there are
-            assert asked["query"] <= (3 * looks if subscribed else 1)
-    assert sum(update.kind == "event" for update in seen) > 80
-
-
-CHAIN = """\
-inputs: {n: {type: integer}}
-steps:
-  - {id: each, map: {over: "${{ inputs.n }}", concurrency: 4}, call: double, with: {n: 1}}
-outputs: {n: "${{ size(steps.each.output) }}"}
-"""
 
 
 async def runs_of(store: str, id: str) -> int:
@@ -1156,24 +1067,6 @@ def check_began(engine: Engine, id: str) -> None:
 def test_every_example_runs() -> None:
     for path in FILES:
         check_supported(compiled(path).flow)
-
-
-def test_a_use_of_a_grant_counts_once_and_only_with_its_answer() -> None:
-    """Each request can be repeated: after a crash, and in another run."""
-    shared = Shared({})
-    grant = [FlowGrant("g", "f", "pay", "v1", "user:ana", 1, b"", 1, None)]
-    shared.change({"execution": "e", "number": 0, "do": "grant", "grant": plain(grant)[0]})
-    assert [shared.use("g", "w1", 2), shared.use("g", "w1", 2), shared.use("g", "w2", 2)] == [
-        True, True, False,
-    ]  # fmt: skip
-    shared = Shared(unpack(pack(shared.plain())))
-    refused = {"execution": "e", "number": 1, "do": "used", "wait": "w1", "counts": False}
-    shared.change(refused)
-    shared.change(refused)
-    assert shared.use("g", "w2", 3)
-    shared.change({**refused, "number": 2, "wait": "w2", "counts": True})
-    assert not shared.use("g", "w3", 4)
-    assert (Shared(unpack(pack(shared.plain()))).is_used(0), Shared({}).is_used(0)) == (True, False)
 
 
 def test_listed_exceptions_are_names_of_tests() -> None:

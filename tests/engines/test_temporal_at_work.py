@@ -194,22 +194,6 @@ def test_an_attempt_that_may_count_as_interrupted_does_not_go_on(clock: Clock) -
     run(test())
 
 
-def test_a_held_up_process_leaves_no_attempt_at_work(clock: Clock, limits: Limits) -> None:
-    async def test() -> None:
-        worker = Worker()
-        activity = worker.begun()
-        await activity.received(1)
-        clock.now += 2 * HEARTBEAT  # long enough, but the server may not have received any
-        await activity.received(2)
-        assert not activity.result.done()
-        activity.environment.cancel(GONE)  # the answer to that one
-        assert await activity.result == CUT
-        assert not worker.at_work._left
-
-    limits(at_work, LONG=1)
-    run(test())
-
-
 @pytest.mark.parametrize("how", ["flag", "cancellation"])
 def test_a_stopped_attempt_has_ended_before_its_activity(how: str) -> None:
     async def test() -> None:
@@ -223,18 +207,6 @@ def test_a_stopped_attempt_has_ended_before_its_activity(how: str) -> None:
             await watch.ended(ActivityCancellationDetails(cancel_requested=True))
         assert worker.happened == ["cleaned up"]
         await worker.at_work.close()
-
-    run(test())
-
-
-def test_an_attempt_that_is_being_stopped_is_not_left_at_work() -> None:
-    async def test() -> None:
-        worker = Worker()
-        activity = worker.begun()
-        await worker.entered.wait()
-        await activity.ended(ActivityCancellationDetails(cancel_requested=True))
-        assert worker.happened == ["cleaned up"]
-        assert not worker.at_work._left
 
     run(test())
 
@@ -260,31 +232,6 @@ def test_a_worker_that_shuts_down_leaves_no_attempt_at_work() -> None:
     run(test())
 
 
-def test_a_worker_that_shuts_down_waits_for_watches() -> None:
-    async def test() -> None:
-        worker = Worker()
-        key, other = await worker.left(), await worker.left()
-        waiting = asyncio.create_task(worker.at_work.drain())
-        watch = worker.watched(key)
-        await watch.received(1)
-        assert not waiting.done()  # the other one is not watched yet
-        await watch.ended(GONE)  # its run has been continued
-        second = worker.watched(other)
-        await second.received(2)
-        assert not waiting.done()
-        watch = worker.watched(key)
-        await waiting
-        waiting = asyncio.create_task(worker.at_work.all_over())
-        await watch.received(2)
-        assert not waiting.done()
-        worker.may_end.set()
-        assert [await watch.result, await second.result] == [DONE, DONE]
-        await waiting
-        await worker.at_work.close()
-
-    run(test())
-
-
 def test_a_worker_that_shuts_down_returns_what_has_ended_unwatched() -> None:
     async def test() -> None:
         worker = Worker()
@@ -305,35 +252,6 @@ def test_a_worker_that_shuts_down_returns_what_has_ended_unwatched() -> None:
         assert await worker.watched(key).result == DONE
         await asyncio.gather(watched, over)
         await worker.at_work.close()
-
-    run(test())
-
-
-def test_a_worker_that_shuts_down_does_not_wait_for_watches_that_never_come(
-    limits: Limits,
-) -> None:
-    async def test() -> None:
-        worker = Worker()
-        await worker.left()
-        await worker.at_work.all_over()  # it is cut off
-        await worker.left()
-        worker.may_end.set()
-        await worker.at_work.drain()  # it is forgotten
-        assert worker.happened == ["cleaned up"]
-        await worker.at_work.close()
-
-    limits(at_work, UNWATCHED=0.5)
-    run(test())
-
-
-def test_the_attempts_of_an_earlier_process_have_ended_after_a_heartbeat() -> None:
-    async def test() -> None:
-        worker = Worker()
-        watches = [worker.watched("run/1.1"), worker.watched("run/2.1", stop=True)]
-        await watches[0].received(2)
-        watches[0].environment.cancel()
-        assert [await watch.result for watch in watches] == [CUT, CUT]
-        assert min(len(watch.beats) for watch in watches) >= 2
 
     run(test())
 

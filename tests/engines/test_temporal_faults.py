@@ -14,24 +14,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from temporalio.converter import DataConverter
-from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
-from flowengine.engines.guard import Pulse
 from flowengine.engines.results import WaitInfo
 from flowengine.engines.temporal import connection
-from flowengine.engines.temporal.at_work import AttemptAtWork
-from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.heartbeat import is_too_long, patience_with_task, task_time
-from flowengine.engines.temporal.offering import Offering
-from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import RESTING
 from flowengine.errors import Conflict, NoWorker, UsageError
 from tests.engines import flows, world
@@ -357,55 +349,6 @@ def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_ag
         opened.finish()
         assert len(taken(lonely)) == 4 * count, "what it began, and the two others of each"
         assert lonely.stop() == 0
-
-
-def test_attempts_end_before_the_server_gives_them_to_others() -> None:
-    """The library itself ends them later: after ten seconds with a heartbeat of six."""
-
-    class Service:
-        """A server that answers some times, and then not any more."""
-
-        def __init__(self) -> None:
-            self.answers, self.last = 4, asyncio.Event()
-
-        async def get_system_info(self, *_: Any, **__: Any) -> None:
-            self.answers -= 1
-            if self.answers == 0:
-                self.last.set()
-            if self.answers < 0:
-                raise RPCError("no network", RPCStatusCode.UNAVAILABLE, b"")
-
-    async def stay(_: AttemptAtWork) -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def watch() -> float:
-        service, heartbeat = Service(), 0.6
-        client: Any = SimpleNamespace(
-            workflow_service=service, data_converter=DataConverter.default, identity="1@here"
-        )
-        given: dict[str, Any] = dict.fromkeys(("store", "tell"))
-        attempts = Attempts(
-            client,
-            host=SimpleNamespace(),  # type: ignore[arg-type]
-            strict=False,
-            offering=Offering(Place("own", None), (), None),
-            pulse=Pulse(),
-            **given,
-        )
-        attempt = AttemptAtWork(stay)
-        attempt.timeout = heartbeat
-        attempts.at_work._attempts.add(attempt)
-        watching = asyncio.create_task(attempts.keep_alive(heartbeat, None))
-        await service.last.wait()
-        answered = time.monotonic()
-        assert not attempt.task.done()
-        await asyncio.wait([attempt.task])
-        watching.cancel()
-        assert attempt.event() == {"type": "cut"}
-        return (time.monotonic() - answered) / heartbeat
-
-    assert asyncio.run(watch()) > 1 / 3  # two refused requests are not enough
 
 
 @pytest.mark.parametrize("count", COUNTS)

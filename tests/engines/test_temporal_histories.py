@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,65 +16,8 @@ import flowengine
 from flowengine import Engine
 from flowengine.engines.temporal import workflow
 from flowengine.engines.temporal.connection import connect, read_address
-from flowengine.engines.temporal.requests import NOT_COMPLETED
 from flowengine.errors import StoreError
 from tests.engines.temporal_server import RunningWorker, StoreNamed
-
-
-def test_a_query_beside_a_task_that_another_worker_has_is_answered_after_that_task(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its events would come together with later ones, if that worker dies.
-
-    The server said of the event 16 that no task that began with it is completed. A query inside a
-    task, one after a replay, and one whose history has more events need no answer of the server.
-    """
-    from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-    from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
-
-    from flowengine.engines.temporal.worker import runner_of_workflows
-
-    def create(*_: Any) -> Any:
-        return SimpleNamespace(activate=given.append)
-
-    def is_completed(execution: str, run: str, started: int) -> bool:
-        asked.append((execution, run, started))
-        return started != 16
-
-    def activation(length: int, query: str = "", *, replaying: bool = False) -> Any:
-        act = WorkflowActivation(run_id="r", history_length=length, is_replaying=replaying)
-        if query:
-            act.jobs.add().query_workflow.query_id = query
-        else:
-            act.jobs.add().signal_workflow.signal_name = "message"
-        return act
-
-    given: list[Any] = []
-    asked: list[Any] = []
-    monkeypatch.setattr(SandboxedWorkflowRunner, "create_instance", create)
-    runner = dataclasses.replace(runner_of_workflows(), is_completed=is_completed)  # type: ignore[call-arg]
-    details: Any = SimpleNamespace(
-        info=SimpleNamespace(workflow_id="e"), defn=SimpleNamespace(name="")
-    )
-    instance = runner.create_instance(details)
-    for act in (
-        activation(10, replaying=True),
-        activation(10, "legacy_query", replaying=True),
-        activation(12),
-        activation(12, "of a task", replaying=True),
-        activation(15, "legacy_query", replaying=True),
-        activation(16),
-    ):
-        instance.activate(act)
-    assert (len(given), asked) == (6, [])
-    refused = instance.activate(activation(16, "legacy_query", replaying=True))
-    assert refused.failed.failure.message == NOT_COMPLETED
-    assert (len(given), asked) == (6, [("e", "r", 16)])
-    instance.activate(activation(20))
-    for _ in range(2):
-        instance.activate(activation(20, "legacy_query", replaying=True))
-    assert (len(given), asked[1:]) == (9, [("e", "r", 20)])
-
 
 FLOW = """
 flowengine: 1

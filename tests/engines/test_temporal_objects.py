@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Barrier, BrokenBarrierError
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,8 +27,6 @@ from flowengine.engines.temporal.outgoing import Inputs
 from flowengine.engines.temporal.past import replayed
 from flowengine.engines.temporal.payloads import PART, Codec, PackingConverter
 from flowengine.errors import NotFound, StoreError
-from flowengine.kernel.commands import Run
-from flowengine.kernel.graph.compiled import SecretText
 from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.replacing import patches_everywhere
 
@@ -208,25 +205,6 @@ async def sizes(store: str, id: str) -> list[int]:
         info = (await handle.describe()).raw_description.workflow_execution_info
         found.append(info.history_size_bytes)
     return found
-
-
-def test_the_size_of_an_input_is_known_without_packing_its_messages() -> None:
-    linked = SimpleNamespace(hash="0" * 64, compiled={"secrets": {}})
-    execution: Any = SimpleNamespace(
-        linked=linked, context=SimpleNamespace(workdir="/work", identity="0" * 32)
-    )
-    inputs = Inputs(execution)
-    messages: list[Any] = []
-
-    def is_known(state: Any) -> bool:
-        run = Run(7, 1, 3, "a[1]", {"x": SecretText(["a", ["b"]])}, None, None, state=state)
-        return inputs.size(run) == len(inputs.packed(run))
-
-    for count in (0, 1, 14, 1, 1, 300, 66_000):
-        messages = [*messages, *({"n": n} for n in range(count))]
-        for state in (None, {}, {"log": messages, "texts": ["a"] * count, "n": count}):
-            assert is_known(state)
-    assert is_known({"log": [{"n": "another"}, *messages[:-1], {"n": "last"}]})
 
 
 def test_threads_share_the_directory_of_copies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import subprocess
@@ -156,22 +155,3 @@ def test_an_attempt_that_was_cut_off_is_run_again_under_the_new_form(tmp_path: P
         assert engine.executions.result(id).outputs == {"done": "so 1\n"}
         told = [one["type"] for one in engine.executions.events(id)]
         assert told == ["started", "upgraded", "cut", "succeeded"]
-
-
-async def _moved_on_a_loop(tmp_path: Path) -> None:
-    changed = edited(tmp_path, ("output: {looked:", "output: {added: 1, looked:"))
-    async with Engine(None) as engine:
-        result = await engine.run_async(world.make(tmp_path, ORDER))
-        (info,) = await engine.executions.upgrade_async(changed, check=True)
-        assert (info["verdict"], info["moved"]) == ("continues", False)
-        (info,) = await engine.executions.upgrade_async(changed)
-        assert info["moved"]
-        await engine.approvals.approve_async(result.waits[0]["id"])
-        sent = await engine.signal_async("paid", 3, execution=result.execution)
-        assert sent.result is not None
-        assert sent.result.outputs is not None
-        assert sent.result.outputs["done"]["added"] == 1
-
-
-def test_executions_are_moved_on_an_event_loop(tmp_path: Path) -> None:
-    asyncio.run(_moved_on_a_loop(tmp_path))
