@@ -26,11 +26,14 @@ GUIDES = [
     "server/protocols", "server/users",
 ]  # fmt: skip
 SELDOM = {
-    "agents", "browser", "documents", "durability", "environments", "extending", "how-to/mcp",
-    "how-to/plugin", "how-to/server-questions", "how-to/web-app", "language/errors",
-    "language/tools", "operating", "sandboxes", "server/protocols", "temporal", "testing",
+    "agents", "browser", "documents", "durability", "environments", "extending", "how-to/batch",
+    "how-to/code-mode", "how-to/completion-webhook", "how-to/custom-page", "how-to/mcp",
+    "how-to/plugin", "how-to/server-questions", "how-to/web-app", "language/environments",
+    "language/errors", "language/tools", "models", "operating", "sandboxes", "server",
+    "server/api", "server/operation", "server/protocols", "server/users", "temporal", "testing",
+    "tool-environment",
 }  # fmt: skip
-"""Those that cost more than two CPU seconds: most start servers. A run plays a fourth of them."""
+"""Those that cost more than two CPU seconds: most start servers. A run plays an eighth of them."""
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
 
@@ -47,7 +50,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
     "page",
     [
         pytest.param(
-            page, id=name, marks=[pytest.mark.endurance(sample=4)] if name in SELDOM else []
+            page, id=name, marks=[pytest.mark.endurance(sample=8)] if name in SELDOM else []
         )
         for page in PLAYED
         for name in [page.relative_to(DOCS).with_suffix("").as_posix()]

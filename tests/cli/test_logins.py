@@ -82,6 +82,7 @@ def test_a_user_may_log_in_before_the_run(notes: CommandLine, server: NotesServe
     assert "who: user" in ended(notes.spawn("run", "notes.yaml"))
 
 
+@pytest.mark.endurance
 def test_only_the_redirect_of_the_login_counts(notes: CommandLine, server: NotesServer) -> None:
     [wait] = notes("run", "notes.yaml", code=4).ids
     approving = notes.spawn("approve", wait)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -16,7 +15,6 @@ from flowengine.cli.parsing.command_table import COMMANDS, load, parser_of
 from flowengine.cli.reference import MARK, reference
 from flowengine.cli.tab_completion import choices, steps, whole_parser
 from tests.cli.conftest import CommandLine
-from tests.command_line import PROGRAM
 from tests.rows import each_row
 
 ROOT = Path(__file__).parents[2]
@@ -110,42 +108,6 @@ def test_options_of_the_program_may_stand_before_and_behind_the_command(
     behind = flowengine("run", hello, "--durability", "none", "--json").json()
 
     assert before["outputs"] == behind["outputs"]
-
-
-def complete(folder: Path, line: str) -> set[str]:
-    """Return a shell's completions for a line."""
-    read, write = os.pipe()
-    env = {
-        "PATH": os.environ["PATH"],
-        "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "offered"),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "COMP_TYPE": "9",
-    }
-    os.close(read)
-    os.close(write)
-    subprocess.run([PROGRAM], cwd=folder, env=env, check=False, capture_output=True)
-    return set((folder / "offered").read_text().split("\n"))
-
-
-def test_commands_options_and_ids_complete(
-    flowengine: CommandLine, refund: Path, tmp_path: Path
-) -> None:
-    [wait] = flowengine("run", refund, "-i", "amount=80", code=4).ids
-
-    assert {"run", "resume", "retry", "reject", "respond"} == {
-        word.strip() for word in complete(tmp_path, "flowengine r")
-    } - {""}
-    assert "--linger" in {word.strip() for word in complete(tmp_path, "flowengine run --li")}
-    assert {word.strip() for word in complete(tmp_path, "flowengine approve ")} >= {wait}
-    assert any(
-        flowengine.newest().startswith(word.strip())
-        for word in complete(tmp_path, "flowengine show ")
-        if word.strip()
-    )
 
 
 def test_the_parts_of_a_decision_and_the_steps_of_an_execution_complete(

@@ -53,6 +53,7 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Termina
         yield terminal
 
 
+@pytest.mark.wherever("terminal")
 def test_ids_of_approvals_and_steps_of_executions_complete(
     terminal: Terminal, flowengine: CommandLine, refund: Path
 ) -> None:

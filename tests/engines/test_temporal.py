@@ -981,6 +981,7 @@ def test_random_flows_do_the_same_as_in_a_folder(
         asyncio.run(replay(store, f"random{seed}"))
 
 
+@pytest.mark.endurance(sample=100)
 @pytest.mark.parametrize("block", range(10))
 # Shows D2
 def test_random_flows_with_races_end_and_a_folder_reads_the_same(

@@ -170,8 +170,8 @@ steps:
       - {id: sign, wait: {signal: go_on}}
   - {id: once_end, python: "effects:act"}
 """
-COUNTS = [4, 20]
-"""Numbers of open executions."""
+COUNT = 8
+"""The number of open executions."""
 
 
 class Open:
@@ -183,7 +183,7 @@ class Open:
         count: The number of executions.
     """
 
-    def __init__(self, address: str, folder: Path, count: int) -> None:
+    def __init__(self, address: str, folder: Path, count: int = COUNT) -> None:
         self.address = address
         self.folder = folder
         self.ids = [f"{folder.name}-{number}" for number in range(count)]
@@ -236,11 +236,10 @@ def taken(worker: RunningWorker) -> list[str]:
     return [line for line in worker.log if " why=attempt " in line]
 
 
-@pytest.mark.parametrize("count", COUNTS)
 def test_a_stopped_worker_ends_its_attempts_and_another_continues(
-    count: int, server: StoreNamed, tmp_path: Path
+    server: StoreNamed, tmp_path: Path
 ) -> None:
-    opened = Open(server("faults"), tmp_path, count)
+    opened = Open(server("faults"), tmp_path)
     with RunningWorker(opened.address) as worker:
         opened.begin(worker)
         worker.process.terminate()
@@ -252,18 +251,17 @@ def test_a_stopped_worker_ends_its_attempts_and_another_continues(
             assert {line.partition("step=")[2] for line in taken(other)} == {"once_end\n"}
 
 
-@pytest.mark.parametrize("count", COUNTS)
 def test_attempts_of_a_killed_worker_are_known_to_be_lost_soon(
-    count: int, server: StoreNamed, tmp_path: Path
+    server: StoreNamed, tmp_path: Path
 ) -> None:
-    opened = Open(server("faults"), tmp_path, count)
+    opened = Open(server("faults"), tmp_path)
     heartbeat = ("--heartbeat", "3s")
     with RunningWorker(opened.address, *heartbeat) as worker:
         opened.begin(worker)
         worker.kill()
     killed = time.time()
     with RunningWorker(opened.address, *heartbeat):
-        world.until(lambda: opened.cuts() >= 2 * count)
+        world.until(lambda: opened.cuts() >= 2 * COUNT)
         last = max(event["at"] for id in opened.ids for event in cuts(opened.engine, id))
         # Without heartbeats, they would never be known.
         assert datetime.fromisoformat(last).timestamp() - killed < 3 + 2 + 60
@@ -310,11 +308,8 @@ def test_short_workflow_tasks_bound_what_a_worker_replays(
         Engine("temporal://127.0.0.1:1/own")
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_executions_are_cancelled_with_their_attempts(
-    count: int, server: StoreNamed, tmp_path: Path
-) -> None:
-    opened = Open(server("faults"), tmp_path, count)
+def test_executions_are_cancelled_with_their_attempts(server: StoreNamed, tmp_path: Path) -> None:
+    opened = Open(server("faults"), tmp_path)
     with RunningWorker(opened.address, *SHORT) as worker, opened.engine as engine:
         opened.begin(worker)
         with ThreadPoolExecutor(10) as threads:
@@ -325,12 +320,11 @@ def test_executions_are_cancelled_with_their_attempts(
     assert world.effects(tmp_path) == []
 
 
-@pytest.mark.parametrize("count", COUNTS)
 def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_again(
-    count: int, server: StoreNamed, tmp_path: Path
+    server: StoreNamed, tmp_path: Path
 ) -> None:
     """The network stays cut until TCP gives up. Once it is back, the worker works again."""
-    opened = Open(server("faults"), tmp_path, count)
+    opened = Open(server("faults"), tmp_path)
     # After half of it, the worker has an eighth to end its attempts. Else its guard ends it.
     beat = ("--heartbeat", "15s")
     with (
@@ -340,23 +334,22 @@ def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_ag
         opened.begin(lonely)
         network.cut()
         with RunningWorker(opened.address, *beat) as worker:
-            world.until(lambda: len(taken(worker)) >= count)  # the idempotent ones
+            world.until(lambda: len(taken(worker)) >= COUNT)  # the idempotent ones
             opened.go()
-            world.until(lambda: len(world.effects(tmp_path)) == count)
+            world.until(lambda: len(world.effects(tmp_path)) == COUNT)
             world.until(lambda: not network.is_connected())
             assert worker.stop() == 0
         network.mend()
         opened.finish()
-        assert len(taken(lonely)) == 4 * count, "what it began, and the two others of each"
+        assert len(taken(lonely)) == 4 * COUNT, "what it began, and the two others of each"
         assert lonely.stop() == 0
 
 
-@pytest.mark.parametrize("count", COUNTS)
 # Shows F60
-def test_executions_outlive_the_server(count: int, tmp_path: Path) -> None:
+def test_executions_outlive_the_server(tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / "server"
     server = start_server(port, "restarted", file=file)
-    opened = Open(f"temporal://127.0.0.1:{port}/restarted", tmp_path, count)
+    opened = Open(f"temporal://127.0.0.1:{port}/restarted", tmp_path)
     try:
         # On a busy machine, the server may be away for longer than the default permits.
         with RunningWorker(opened.address, "--heartbeat", "60s") as worker:
@@ -383,12 +376,11 @@ def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.parametrize("count", COUNTS)
 def test_times_are_those_of_the_server(
-    count: int, server: StoreNamed, wrong_clock: Path, tmp_path: Path
+    server: StoreNamed, wrong_clock: Path, tmp_path: Path
 ) -> None:
     """The clock of the worker is wrong by an hour, in both directions."""
-    opened = Open(server("faults"), tmp_path, count)
+    opened = Open(server("faults"), tmp_path)
     begun = datetime.now(UTC)
     for ahead in (-3600, 3600):
         via = ["env", f"LD_PRELOAD={wrong_clock}", f"SECONDS_AHEAD={ahead}"]
@@ -396,7 +388,7 @@ def test_times_are_those_of_the_server(
             if ahead < 0:
                 opened.begin(worker)
                 opened.go()
-                world.until(lambda: len(world.effects(tmp_path)) == 2 * count)
+                world.until(lambda: len(world.effects(tmp_path)) == 2 * COUNT)
                 assert worker.stop() == 0
             else:
                 opened.finish()

@@ -113,6 +113,7 @@ def cluster(temporal: Temporal, tmp_path: Path) -> Cluster:
     return Cluster(temporal, tmp_path)
 
 
+@pytest.mark.endurance(sample=30)
 def test_they_are_healthy_run_a_flow_and_stop_in_time(cluster: Cluster) -> None:
     with running(cluster, "worker") as worker, running(cluster, "server") as server:
         for name in ("worker", "server"):

@@ -213,6 +213,7 @@ def are_watched(address: str, id: str, count: int) -> bool:
     return watches(runs(address, id)[-1]) >= count
 
 
+@pytest.mark.endurance(sample=200)
 @pytest.mark.parametrize("block", range(5))
 def test_attempts_that_are_stopped_as_they_become_long_have_ended(
     block: int, server: StoreNamed, tmp_path: Path
@@ -231,6 +232,7 @@ def test_attempts_that_are_stopped_as_they_become_long_have_ended(
     assert rested(tmp_path) == []
 
 
+@pytest.mark.endurance(sample=100)
 @pytest.mark.parametrize("block", range(5))
 # Shows D13
 def test_results_of_attempts_that_have_just_become_long_outlive_their_worker(

@@ -21,7 +21,7 @@ from tests.engines.test_races import MODES, RACES, ROUNDS, ends, race, unfinishe
 SHORT = ("--heartbeat", "3s")
 
 
-@pytest.mark.endurance(sample=40)
+@pytest.mark.endurance(sample=200)
 @pytest.mark.parametrize("then", MODES)
 @pytest.mark.parametrize("block", range(10))
 def test_of_executions_with_one_key_one_is_at_work(
@@ -56,7 +56,7 @@ def test_of_executions_with_one_key_one_is_at_work(
 RETRIED = "timeout: 100ms, retry: {attempts: 2, delay: 1ms},"
 
 
-@pytest.mark.endurance
+@pytest.mark.endurance(sample=100)
 @pytest.mark.parametrize("modifiers", ["", RETRIED])
 def test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended(
     modifiers: str, store: str, tmp_path: Path

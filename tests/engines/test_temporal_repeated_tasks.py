@@ -28,7 +28,7 @@ from tests.engines.temporal_server import StoreNamed
 from tests.engines.world import check_effects, finish, make, outcome, until
 from tests.temporal_stores import running_worker, unguarded
 
-pytestmark = pytest.mark.endurance
+pytestmark = pytest.mark.endurance(sample=100)
 
 CLAIMS = """
 signals: {go: {}}

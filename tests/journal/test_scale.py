@@ -20,7 +20,7 @@ from flowengine.journal.records import (
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.journal.database import connection_of
 
-SHORT, LONG = 1_000, 10_000
+SHORT, LONG = 500, 4_000
 
 
 def fill(path: Path, count: int) -> SqliteStore:
