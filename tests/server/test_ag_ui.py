@@ -17,11 +17,9 @@ from pydantic import TypeAdapter
 
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.engines.stream_parts import ModelReplied
 from flowengine.errors import NotAllowed
 from flowengine.server import ag_ui, rights
-from flowengine.server.ag_ui import ReplyEvents
-from flowengine.server.talks import ArrivingPart, Talk
+from flowengine.server.talks import Talk
 from tests.agents.flows import BEGIN, HEAD, NAME, TOOLS, call, flow
 from tests.replacing import Limits
 from tests.server.api import HOST, LOCAL, OWNER, Api
@@ -220,35 +218,6 @@ def test_a_run_ends_with_its_token(
     events = run(api, "What is 1 + 2?", token)
     assert kinds(events) == ["RUN_STARTED", "RUN_ERROR"]
     assert "revoked" in events[-1].message
-
-
-def test_text_that_has_arrived_is_not_sent_twice() -> None:
-    def part(kind: str, text: str = "") -> dict[str, Any]:
-        return {"address": "talk", "part": kind, "text": text, "agent": "first"}
-
-    def reply(text: str) -> ModelReplied:
-        output = {"message": {"role": "assistant", "content": text}}
-        return ModelReplied(output, agent="first", step="talk")
-
-    def said(text: str, *parts: dict[str, Any]) -> list[tuple[str, str]]:
-        events = ReplyEvents()
-        found: list[Any] = [event for one in parts for event in events.of(ArrivingPart(one))]
-        found += [*events.of(reply(text)), *events.end()]
-        return [(event.type.value, getattr(event, "delta", event.message_id)) for event in found]
-
-    start, content, end = "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"
-    pieces = part("start"), part("text", "Good "), part("text", "mor")
-    assert said("Good morning", *pieces, part("end")) == [
-        (start, "talk"), (content, "Good "), (content, "mor"), (content, "ning"), (end, "talk"),
-    ]  # fmt: skip
-    assert said("Hello", *pieces) == [
-        (start, "talk"), (content, "Good "), (content, "mor"), (end, "talk"),
-        (start, "talk/1"), (content, "Hello"), (end, "talk/1"),
-    ]  # fmt: skip
-    assert said("Good", *pieces[:2], part("restart")) == [
-        (start, "talk"), (content, "Good "), (end, "talk"),
-        (start, "talk/1"), (content, "Good"), (end, "talk/1"),
-    ]  # fmt: skip
 
 
 class Waiting(ScriptedModel):

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -237,30 +236,6 @@ def in_another_process(store: Path) -> Iterator[None]:
     finally:
         writing.kill()
         writing.communicate()
-
-
-def test_a_reader_of_replies_alone_receives_no_entries(
-    served: Served, tmp_path: Path, model: Slow
-) -> None:
-    id = served.api.engine.start(served.api.flows[0])
-    path = f"/v1/executions/{id}/events?replies=true"
-    assert served.api("GET", path, code=400)["code"] == "UsageError"
-    driving = Driving(tmp_path, id)
-    kinds, found = [], ""
-    with closing(http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)) as reader:
-        headers = {"Authorization": f"Bearer {LOCAL}", "Accept": "text/event-stream"}
-        reader.request("GET", path, headers=headers)
-        for line in reader.getresponse():
-            name, _, value = line.decode().rstrip("\n").partition(": ")
-            if name == "event":
-                kinds.append(value)
-            elif name == "data" and '"text"' in value:
-                found += value
-                model.seen.set()
-    driving.end()
-    assert set(kinds) == {"part", "end"}
-    assert kinds.count("end") == 1
-    assert "***" in found
 
 
 @pytest.mark.endurance

@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -91,26 +88,6 @@ def test_an_execution_is_started_decided_and_read(api: Api) -> None:
         assert owner.executions.show(id) == api.engine.executions.show(id)
 
 
-def test_a_result_is_that_of_the_engine_without_the_steps(api: Api, tmp_path: Path) -> None:
-    flow = """
-flowengine: 1
-id: naps
-steps:
-  - {id: nap, wait: {for: 2h}}
-"""
-    (tmp_path / "naps.yaml").write_text(flow)
-    api.engine.run(tmp_path / "naps.yaml", id="nap")
-    id, _ = api.started(4711)
-    with Client(URL, LOCAL, transport=Transport(api)) as client:
-        for one in ("nap", id):
-            assert client.executions.result(one) == api.engine.executions.result(one)
-        assert client.executions.result("nap").due is not None
-    vera = api.token("user:vera")
-    brief = api("GET", f"/v1/executions/{id}?brief=true", token=vera, code=200)
-    assert "4711" not in str(brief)
-    assert "steps" not in brief
-
-
 def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:
     id, wait = api.started()
     with pytest.raises(NotFound, match="there is no execution 'none'"):
@@ -184,20 +161,6 @@ def test_a_token_goes_to_no_other_machine_in_plain_text(
     monkeypatch.delenv("FLOWENGINE_TOKEN", raising=False)
     with pytest.raises(UsageError, match=said):
         Client(url, token)
-
-
-def test_on_an_event_loop_the_same_methods_are_coroutines(api: Api) -> None:
-    id, _ = api.started()
-
-    async def main() -> list[Any]:
-        transport = httpx2.ASGITransport(app=api.application.asgi)
-        async with AsyncClient(URL, LOCAL, transport=transport) as client:
-            entries = [entry["seq"] async for entry in client.executions.events(id)]
-            return [await client.executions.result(id[:20]), entries]
-
-    result, entries = asyncio.run(main())
-    assert (result.execution, result.status) == (id, "waiting")
-    assert entries == [entry["seq"] for entry in api.engine.executions.events(id)]
 
 
 def test_an_id_cannot_name_another_route(client: Client) -> None:

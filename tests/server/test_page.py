@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
-from collections.abc import Callable
 from urllib.parse import urlencode
 
 import httpx2
@@ -14,15 +12,13 @@ import pytest
 from starlette.datastructures import URL
 
 from flowengine.page import site
-from flowengine.page.choices import closed_as
-from flowengine.page.looks import as_text, beginning, duration
+from flowengine.page.looks import as_text, beginning
 from flowengine.page.site import PAGES, PageRoute
 from flowengine.server.guard import Hosts
 from flowengine.server.hooks import recorded
 from flowengine.server.identity import Identity, cookie_name
 from tests.engines.world import until
 from tests.replacing import Limits
-from tests.rows import each_row
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -296,6 +292,7 @@ def test_a_cancelled_change_is_not_recorded_as_a_failure(api: Api) -> None:
     assert "may have taken effect" in entry["why"]
 
 
+@pytest.mark.endurance(sample=8)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")
 def test_each_page_for_each_role(api: Api, page: PageRoute) -> None:
     assert {(one.method, one.path) for one in PAGES} == ALLOWED.keys()
@@ -400,22 +397,6 @@ def words(html: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
-# Shows P3
-def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> None:
-    execution, wait = waiting(api)
-    owner = Browser(api)
-    since = api.engine.approvals.show(wait)["since"]
-    shown = f'<time datetime="{since}">{since[:16].replace("T", " ")}</time>'
-    for path in ("/approvals?for=all", f"/approvals/{wait}", f"/executions/{execution}"):
-        text = owner("GET", path).text
-        assert shown in text, path
-        assert text.count("UTC") == 1
-    assert f'<code title="{execution}">{execution[:12]}…</code>' in text
-    named = "an-expense-of-2026-11-for-travel"
-    api.engine.start(api.flows[0], {"amount": 1}, id=named)
-    assert f"<code>{named}</code>" in owner("GET", "/executions").text
-
-
 NOTIFYING = """
 flowengine: 1
 id: tells
@@ -499,17 +480,6 @@ steps:
 """
 
 
-NESTED = """
-flowengine: 1
-id: nested
-steps:
-  - id: each
-    map: {over: "${{ range(3) }}"}
-    group:
-      - {id: check, approval: {title: Good?}}
-"""
-
-
 # Shows P1
 def test_colors_are_given_by_tokens(api: Api) -> None:
     text = Browser(api)("GET", "/approvals").text
@@ -536,30 +506,6 @@ def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api)
     assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head", "graph_took"}
 
 
-def test_what_is_overdue_comes_first_and_says_so(
-    api: Api, ben: Browser, time_is: Callable[[float], None]
-) -> None:
-    waiting(api, "Ada")
-    with open("hire.yaml", "w") as file:
-        file.write(FORM.replace("title: Hire", "expires: 1h\n      title: Hire"))
-    api.engine.run("hire.yaml", {"name": "Zoe"})
-    assert "overdue" not in ben("GET", "/approvals").text
-    time_is(time.time() + 7200)
-    text = ben("GET", "/approvals").text
-    assert text.index('class="group overdue"') < text.index("Hire Zoe?") < text.index("Hire Ada?")
-
-
-def test_approvals_are_in_the_order_in_which_they_began(
-    api: Api, ben: Browser, time_is: Callable[[float], None]
-) -> None:
-    whole = int(time.time()) + 60
-    for name, began in (("Ada", whole), ("Zoe", whole + 0.086)):
-        time_is(began)
-        waiting(api, name)
-    text = ben("GET", "/approvals").text
-    assert text.index("Hire Ada?") < text.index("Hire Zoe?")
-
-
 def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -> None:
     with open("held.yaml", "w") as file:
         file.write(FORM.replace("title: Hire", "claim: true\n      title: Hire"))
@@ -576,22 +522,6 @@ def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -
     assert ben("POST", f"{path}/delegate", {**form, "to": "cleo"}).status_code == 303
     assert api.engine.approvals.show(wait)["handed"][-1]["to"] == "user:cleo"
     assert "Delegated by ben to cleo" in Browser(api)("GET", path).text
-
-
-def test_expired_withdrawn_and_rejected_are_told_apart_and_open_ones_counted(
-    api: Api, ben: Browser
-) -> None:
-    assert 'class="count"' not in ben("GET", "/approvals").text
-    ids = [waiting(api, name) for name in ("Ada", "Ben", "Cy")]
-    assert '<span class="count">3<' in ben("GET", "/approvals").text
-    api.engine.approvals.decide(ids[0][1], "reject", by="user:ben")
-    api.engine.executions.cancel(ids[1][0])
-    text = ben("GET", "/approvals?for=all&status=closed").text
-    assert '<strong class="word">rejected by ben</strong>' in text
-    assert '<strong class="word">withdrawn</strong>' in text
-    expired = {"how": "expired", "decision": {"choice": "reject", "by": "system"}}
-    assert closed_as(expired) == "expired"
-    assert '<span class="count">1<' in ben("GET", "/approvals").text
 
 
 # Shows V58
@@ -611,20 +541,6 @@ def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> No
     assert owner("GET", f"{path}?at=each&from=-1").status_code == 200
     assert owner("GET", f"{path}?at=none").status_code == 404
     assert "0 attempts" not in text
-
-
-@each_row(
-    ("ms", "shown"),
-    [
-        (-5, "< 0.1 s"),
-        (400, "0.4 s"),
-        (59_999, "59 s"),
-        (150_000, "2 min"),
-        (3 * 86_400_000, "3 d"),
-    ],
-)
-def test_durations_have_one_unit(ms: int, shown: str) -> None:
-    assert duration(ms) == shown
 
 
 def test_values_are_shown_in_full_or_cut_and_without_characters_that_disguise_them() -> None:

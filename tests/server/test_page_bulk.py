@@ -106,19 +106,3 @@ def test_approvals_are_decided_together_and_each_has_its_result(api: Api) -> Non
     assert [api.engine.approvals.show(id)["decision"]["choice"] for id in ids] == [
         *("approve", "approve", "reject")
     ]
-
-
-def test_nothing_is_changed_without_the_right_on_its_flow(api: Api) -> None:
-    execution, wait = api.started()
-    limited = Browser(api, api.token("user:owner", "operator", "parcel"))
-    form = {"form_token": limited.form_token("/executions"), "do": "cancel"}
-    text = limited("POST", "/bulk/executions", {**form, f"pick.{execution}": "on"}).text
-    assert "0 of 1 done" in text
-    assert api.engine.executions.summary(execution)["status"] == "waiting"
-    approver = Browser(api, api.token("user:ada"))
-    form = {"form_token": approver.form_token("/executions"), "choice": "approve"}
-    text = approver("POST", "/bulk/approvals", {**form, f"pick.{wait}": "on"}).text
-    assert "0 of 1 done" in text
-    assert api.engine.approvals.show(wait)["status"] == "pending"
-    sam = Browser(api, api.token("user:sam"))
-    assert "pick." not in sam("GET", "/executions").text

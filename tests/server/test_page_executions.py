@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import html
 import re
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,8 +18,8 @@ from flowengine.engines.folds import Folds
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.page.timeline import WIDTH, Timeline, timeline
-from tests.server.api import HOST, LOCAL, Api
-from tests.server.test_page import HOSTILE, Browser, waiting, words
+from tests.server.api import HOST, Api
+from tests.server.test_page import HOSTILE, Browser, words
 
 DAY = 86_400_000
 ORDER = """
@@ -144,33 +142,6 @@ def test_a_long_wait_is_cut_out_of_the_timeline() -> None:
     assert first.width > 10 * last.width
 
 
-def test_a_fold_lasts_from_the_first_start_in_it_to_the_last_end() -> None:
-    inside = [step("a/y", 1000, 3000), step("a/z", 1001, 2999), step("a/x", 1500, 2500)]
-    assert drawn(*inside).bars["a"][0].what == "3 steps, 2.0 s"
-
-
-def test_time_in_which_attempts_of_a_fold_run_is_not_cut_out() -> None:
-    items = [step(f"each[{n}]", 100 + 500 * n, 600 + 500 * n, (100 + 500 * n, 600 + 500 * n))
-             for n in range(4)]  # fmt: skip
-    found = drawn(step("prepare", 0, 100, (0, 100)), *items)
-    [prepare, each] = [found.bars[row.address][0] for row in found.level.rows]
-    assert found.cuts == []
-    assert round(each.width / prepare.width) == 20
-
-
-def test_the_timeline_of_an_open_execution_goes_on_until_now() -> None:
-    done = step("a", 0, 1000, (0, 1000))
-    found = timeline(Folds.of([done]), at(0), 1_700_000_016_000, "", 0, (0, 0))
-    assert found.took == "16 s"
-
-
-def test_a_timeline_of_waits_alone_is_not_cut() -> None:
-    found = drawn(step("a", 0, DAY), step("b", DAY, 3 * DAY))
-    [[first], [second]] = found.bars.values()
-    assert found.cuts == []
-    assert round(second.width / first.width, 1) == 2
-
-
 def test_a_timeline_zooms_and_moves_and_comes_back() -> None:
     steps = [step(name, 100 * n, 100 * n + 100, (100 * n, 100 * n + 100))
              for n, name in enumerate("abcd")]  # fmt: skip
@@ -238,26 +209,6 @@ def test_an_execution_that_has_not_begun_has_no_history(api: Api) -> None:
         assert owner("GET", f"/executions/{id}{view}").status_code == 200
 
 
-def test_events_are_shown_in_pages(
-    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "shop.py").write_text("def look(): pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with open("many.yaml", "w") as file:
-        each = 'map: {over: "${{ range(60) }}"}, effect: pure, python: {function: "shop:look"}'
-        file.write(f"flowengine: 1\nid: many\nsteps: [{{id: each, {each}}}]\n")
-    path = f"/executions/{api.engine.run('many.yaml').execution}/events"
-    owner = Browser(api)
-    seen, following = [], "?from_seq=0"
-    while following:
-        text = owner("GET", f"{path}{following}").text
-        seen += [int(number) for number in re.findall(r'data-fold="/event-(\d+)"', text)]
-        found = re.findall(r'rel="next" href="(\?from_seq=\d+)"', text)
-        following = found[0] if found else ""
-    assert len(seen) > 50
-    assert seen == list(range(len(seen)))
-
-
 # Shows V52
 def test_two_executions_are_shown_side_by_side(
     api: Api, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,13 +241,6 @@ def test_each_view_shows_hostile_text_only_as_text_and_to_those_who_may_see_it(
         assert "no route" not in hidden.text
         assert "sum is wrong" not in hidden.text
     assert shown >= 4
-
-
-def test_a_wait_is_live_also_for_those_who_see_no_content(api: Api) -> None:
-    execution, _ = waiting(api)
-    for token in (LOCAL, api.token("user:vera")):
-        text = Browser(api, token)("GET", f"/executions/{execution}").text
-        assert f'data-execution="{execution}"' in text
 
 
 def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> None:
@@ -465,55 +409,6 @@ def test_a_signal_that_is_waited_for_is_sent_with_its_form(api: Api) -> None:
     assert owner("POST", f"{path}/signals/paid", form).status_code == 409
 
 
-POLL = """
-flowengine: 1
-id: poll
-state: {count: {type: integer, default: 0}}
-steps:
-  - id: before
-    group: [{id: look, python: "ledger:seen"}]
-    set: {count: 1}
-  - id: poll
-    python: "ledger:seen"
-    loop: {until: "${{ output }}", every: 1h, max: 5}
-"""
-
-
-def test_a_loop_between_two_rounds_waits_and_a_group_is_forked_with_changes(
-    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ledger.py").write_text("def seen(): return False\n")
-    Path("poll.yaml").write_text(POLL)
-    monkeypatch.syspath_prepend(tmp_path)
-    path, owner = "/executions/poll", Browser(api)
-    with ThreadPoolExecutor() as pool:
-        running = pool.submit(api.engine.run, "poll.yaml", id="poll")
-        text, end = "", time.monotonic() + 30
-        idle = r'id="graph_step_poll" class="node is-idle'
-        while not re.search(idle, text) and time.monotonic() < end:
-            time.sleep(0.05)
-            text = owner("GET", path).text
-        form = owner("GET", f"{path}/fork?at=before").text
-        api.engine.executions.cancel("poll")
-        assert running.result(timeout=30).status == "cancelled"
-    assert "to begin round 2" in text
-    assert "try again" not in text
-    assert re.search(idle, text)
-    assert 'name="set.count" value="0"' in form
-    assert "before/look" in form
-
-
-def test_the_address_chooses_a_step_which_is_marked_in_the_graph_and_the_list(
-    api: Api, order: str
-) -> None:
-    text = Browser(api)("GET", f"/executions/{order}?at=ship").text
-    assert re.search(r'id="graph_step_ship" class="node is-bad lit"', text)
-    [chosen] = re.findall(r'<li class="on" aria-current="true">.*?</li>', text, re.DOTALL)
-    assert 'title="ship"' in chosen
-    assert 'class="failed"' in chosen  # its bar
-    assert f'href="/executions/{order}?at=fetch"' in text
-
-
 # Shows P11
 def test_the_history_marks_failures_waits_and_decisions(api: Api, order: str) -> None:
     owner, path = Browser(api), f"/executions/{order}/history"
@@ -568,28 +463,6 @@ def work():
     while not Path("go").exists():
         time.sleep(0.01)
 """
-
-
-def test_bars_of_what_runs_grow_until_it_has_ended(
-    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ledger.py").write_text(WORK)
-    Path("slow.yaml").write_text(SLOW)
-    monkeypatch.syspath_prepend(tmp_path)
-    path, owner = "/executions/slow", Browser(api)
-    with ThreadPoolExecutor() as pool:
-        running = pool.submit(api.engine.run, "slow.yaml", id="slow")
-        text, end = "", time.monotonic() + 30
-        while 'class="running"' not in text and time.monotonic() < end:
-            time.sleep(0.05)
-            text = owner("GET", path).text
-        Path("go").touch()
-        [wait] = running.result(timeout=30).waits
-    [rate, width] = re.findall(r'data-(?:rate|width)="([\d.]+)"', text)
-    assert float(rate) > 0
-    assert float(width) > 0
-    api.engine.approvals.approve(wait["id"])
-    assert "data-rate" not in owner("GET", path).text
 
 
 BOOKING = """

@@ -12,8 +12,7 @@ import pytest
 
 from flowengine.server.application import LARGEST_BODY
 from tests.server.api import Api
-from tests.server.conftest import SETTINGS
-from tests.server.test_page import HOSTILE, Browser
+from tests.server.test_page import Browser
 
 CLAIM = """
 flowengine: 1
@@ -129,26 +128,6 @@ def test_files_come_with_a_start_and_with_a_decision(api: Api) -> None:
     }
     assert "edits" not in api.engine.approvals.show(wait["id"])["decision"]
     assert incoming(api) == []
-
-
-def test_a_file_of_another_type_is_refused_and_the_form_stays(api: Api, tmp_path: Path) -> None:
-    settings = tmp_path / "config" / "flowengine" / "settings.yaml"
-    settings.write_text(f"{SETTINGS}\nuploads: {{mebibytes: 1, types: [pdf]}}\n")
-    other = Api(tmp_path / "other", (CLAIM,))
-    try:
-        otto = Browser(other, other.token("user:otto"))
-        path = "/flows/claim"
-        form = {"form_token": otto.form_token(path), "input.note": HOSTILE}
-        refused = sent(otto, path, form, [("input.scan.file", ("run.sh", b"echo"))])
-        assert refused.status_code == 422
-        assert "accepted: pdf" in refused.text
-        assert "&lt;script&gt;alert" in refused.text
-        large = PDF + b"x" * (1024 * 1024 + LARGEST_BODY)
-        assert sent(otto, path, form, [("input.scan.file", ("a.pdf", large))]).status_code == 413
-        assert other.engine.executions.list().items == []
-        assert incoming(other) == []
-    finally:
-        other.close()
 
 
 def test_the_form_of_another_page_leaves_no_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

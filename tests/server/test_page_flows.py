@@ -6,18 +6,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from flowengine.kernel.notation.times import format_time
-from flowengine.page import flow_views
-from flowengine.page.execution_list import HEIGHT, WIDTH, charts
-from tests.replacing import Limits
 from tests.server.api import EXPENSE, Api
 from tests.server.test_page import HOSTILE, Browser, words
 
-DAY = 86_400_000
 REPORT = f"""
 flowengine: 1
 id: report
@@ -69,27 +63,6 @@ def test_a_schedule_is_paused_resumed_and_run_out_of_turn(api: Api, owner: Brows
         assert tuple(sent) == codes, role  # as with the API's token
 
 
-def test_versions_are_listed_and_two_are_compared(api: Api, owner: Browser, limits: Limits) -> None:
-    with open("second.yaml", "w") as file:
-        file.write(REPORT.replace('"1"', '"2"').replace("First?", "Second?"))
-    api.engine.flows.deploy("second.yaml")
-    text = owner("GET", "/flows/report").text
-    [link] = re.findall(r'href="([^"]+)">compare with', text)
-    text = owner("GET", link).text
-    assert re.findall(r'class="removed">-.*First', text)
-    assert re.findall(r'class="added">\+.*Second', text)
-    assert "<script>alert" not in text
-    same = owner("GET", "/flows/report/compare?from=report@2").text
-    assert "same definition" in same
-    assert owner("GET", "/flows/report/compare?from=expense").status_code == 400
-    assert owner("GET", "/flows/report/compare?from=none").status_code == 404
-    otto = Browser(api, api.token("user:otto"))
-    assert "compare with" not in otto("GET", "/flows/report").text
-    assert otto("GET", link).status_code == 403
-    limits(flow_views, _MOST_COMPARED=3)
-    assert owner("GET", link).status_code == 400
-
-
 # Shows P12
 def test_outcomes_and_durations_are_drawn_from_the_list(
     api: Api, owner: Browser, monkeypatch: pytest.MonkeyPatch
@@ -110,30 +83,6 @@ def test_outcomes_and_durations_are_drawn_from_the_list(
     row = words(table[table.index("/flows/report") :])
     assert "66 %" in row
     assert "Europe/Berlin" in row[row.index("Schedules") :]
-
-
-def ended(start: int, took: int, status: str = "succeeded") -> dict[str, Any]:
-    times = {"started_at": format_time(start), "ended_at": format_time(start + took)}
-    return {"status": status, **times}
-
-
-def test_a_chart_has_few_bars_of_equal_times_whatever_the_range() -> None:
-    now = 1_700_000_000_000
-    assert charts([{"status": "waiting", "started_at": format_time(now)}], now) is None
-    for days, unit in ((0, "1 min"), (1, "1 h"), (25, "1 d"), (300, "30 d"), (20_000, "365 d")):
-        items = [ended(now - days * DAY, 1000), ended(now, 9000, "failed"), ended(now, 1000)]
-        found = charts(items, now)
-        assert found is not None
-        assert found.unit == unit
-        assert found.most == (2 if days else 3)
-        assert found.longest == "9.0 s"
-        for part in (*found.outcomes, *found.durations):
-            assert 0 <= part.x <= WIDTH - part.width
-            assert 0 <= part.y <= HEIGHT
-            assert round(part.y + part.height, 0) <= HEIGHT
-        newest = [part for part in found.outcomes if part.x == found.outcomes[-1].x]
-        assert [part.status for part in newest] == ["failed", "succeeded"]
-        assert newest[0].y + newest[0].height == HEIGHT
 
 
 def test_shared_budgets_are_listed_for_those_who_read_all_flows(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.page.forms import changes_in, inputs_of
 from flowengine.page.sent_forms import as_sent, restored, shown_text
 from flowengine.sdk.texts.visible_text import DISGUISING
 from tests.rows import each_row
@@ -80,20 +79,3 @@ def test_an_edit_keeps_what_was_not_changed(
 def test_marks_and_line_endings(original: str, shown: str, sent: str, meant: str) -> None:
     assert shown_text(original) == shown
     assert restored(original, sent) == meant
-
-
-def test_the_state_of_a_fork_and_values_as_json_are_read_back_alike() -> None:
-    schemas = {"note": {"type": "string"}, "more": {}}
-    known = {"note": "a\r\nb\u200f", "more": ["so\xadft", "x\r\ny"]}
-    shown = {field.name: field.value for field in inputs_of(schemas, known, group="set")}
-    assert shown == {"set.note": "a\nb⟦U+200F⟧", "set.more": '["so⟦U+00AD⟧ft", "x\\r\\ny"]'}
-    assert changes_in(schemas, known, shown) == {}
-    sent = {name: text.replace("b", "c").replace("y", "z") for name, text in shown.items()}
-    changed = {"note": "a\r\nc\u200f", "more": ["so\xadft", "x\r\nz"]}
-    assert changes_in(schemas, known, sent) == changed
-
-
-def test_texts_of_many_equal_lines_are_compared_quickly() -> None:
-    original = "\n" * 9_000 + "a\r\n" + "\n" * 9_000
-    sent = "\n" * 5_000 + "x" * 5 + "\n" * 11_000
-    assert as_sent(restored(original, sent)) == sent

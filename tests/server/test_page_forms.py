@@ -11,7 +11,6 @@ import pytest
 from flowengine.errors import InputError
 from flowengine.page.fields import FormFaults, shown_form
 from flowengine.page.forms import entered, entered_inputs, fields_of, inputs_of
-from tests.rows import each_row
 from tests.server.api import Api
 from tests.server.test_page import Browser
 from tests.server.test_page_starts import submitted
@@ -138,11 +137,6 @@ def test_all_faults_are_found_at_once_and_a_list_of_choices_has_boxes() -> None:
     assert shown_form(fields, None, {"more": "form.lines"})["focus"] == "form.lines.1.item"
 
 
-@each_row("count", ["-1", "99999", "x", "9" * 300, "٣"])
-def test_a_number_of_rows_from_the_wire_is_bounded(count: str) -> None:
-    assert len(fields_of(wait(), {"form.lines.count": count})[1].fields) <= 50
-
-
 def test_a_schema_without_end_is_entered_as_json_from_some_depth_on() -> None:
     many = {f"n{number}": {"$ref": "#"} for number in range(20)}
     tree: dict[str, Any] = {"type": "object", "properties": many}
@@ -156,20 +150,6 @@ def test_a_schema_without_end_is_entered_as_json_from_some_depth_on() -> None:
     assert entered_inputs({"tree": tree}, {"input.tree.n0.n0.n0.n0": '{"a": 1}'}) == {
         "tree": {"n0": {"n0": {"n0": {"n0": {"a": 1}}}}}
     }
-
-
-def test_an_answer_that_is_no_map_has_one_field() -> None:
-    asked = {"form": {"type": "integer", "minimum": 3}, "choices": [{"id": "answer"}]}
-    [field] = fields_of(asked)
-    assert (field.name, field.kind, field.help) == ("form", "number", "At least 3")
-    assert entered(asked, {"choice": "answer", "form": "4"})["form"] == 4
-
-
-def test_the_result_of_a_call_can_be_supplied() -> None:
-    choices = [{"id": "approve"}, {"id": "respond"}]
-    asked = {"tool": "add", "subject": {"a": 1}, "choices": choices, "returns": {"type": "integer"}}
-    assert entered(asked, {"choice": "respond", "value": "4"})["value"] == 4
-    assert "value" not in entered(asked, {"choice": "approve", "value": "4"})
 
 
 def test_an_order_is_started_edited_and_decided_with_groups_and_rows(api: Api) -> None:
@@ -202,22 +182,3 @@ def test_an_order_is_started_edited_and_decided_with_groups_and_rows(api: Api) -
     assert decision["form"] == {"signed": {"name": "Ben"}}
     text = ben("GET", path).text
     assert re.search("to.city</dt><dd>Bern → Genf", text)
-
-
-@each_row(
-    "more, message",
-    [
-        ({}, "'Code' must match ^[0-9]{4}$, not \"x\""),
-        ({"description": "Four digits"}, "'Code' is not of the form that is described here"),
-        ({"examples": ["4711"]}, "'Code' is not of the form that is described here"),
-        ({"description": "Four digits", "minLength": 4}, "'Code' must have at least 4 characters"),
-    ],
-)
-def test_a_pattern_is_the_last_resort_of_a_message(more: dict[str, Any], message: str) -> None:
-    code = {"type": "string", "title": "Code", "pattern": "^[0-9]{4}$", **more}
-    form = wait(form={"type": "object", "properties": {"code": code}})
-    with pytest.raises(FormFaults) as refused:
-        entered(form, {"choice": "approve", "form.code": "x"})
-    assert message in refused.value.faults["form.code"]
-    shown = shown_form(fields_of(form), refused.value, {})
-    assert shown["refusal"] == "One field needs a change: Code"

@@ -66,26 +66,6 @@ def test_the_filter_is_in_the_address_and_stays_while_an_approval_is_decided(
     assert "<script>alert" not in hostile.text
 
 
-def test_an_approval_is_claimed_in_the_list_and_the_others_of_its_execution_are_named(
-    api: Api, ben: Browser
-) -> None:
-    execution = api.engine.run(api.flows[0]).execution
-    text = ben("GET", "/approvals").text
-    [action] = re.findall(r'action="([^"]+/claim)"', text)
-    place = ben("POST", action, {"form_token": ben.form_token("/approvals")}).headers["location"]
-    assert api.engine.approvals.show(place.rpartition("/")[2])["claimed_by"] == "user:ben"
-    assert "/claim" not in ben("GET", "/approvals").text
-    text = ben("GET", place).text
-    [other] = links(text[text.index('id="others"') :])
-    assert other != place
-    assert "<svg xmlns" not in text  # approvers see the question, not the graph
-    form = {"form_token": ben.form_token(place), "choice": "approve"}
-    assert ben("POST", place, form).status_code == 303
-    assert ben("POST", other, form).status_code == 303
-    assert api.engine.resume(execution).status == "succeeded"
-    assert 'id="others"' not in ben("GET", place).text
-
-
 def test_all_are_in_order_of_their_due_times_over_the_pages(
     api: Api, ben: Browser, limits: Limits
 ) -> None:
@@ -306,36 +286,6 @@ def test_an_approval_that_the_user_has_given_is_left_to_the_others(
     assert 'class="count"' not in ben("GET", "/flows").text
     assert links(carla("GET", "/approvals").text) == [path]
     assert "1 of 2 approvals: ben" in carla("GET", path).text
-
-
-def test_who_has_delegated_an_approval_reads_to_whom_and_what_follows(
-    api: Api, ben: Browser
-) -> None:
-    _, wait = waiting(api)
-    path = f"/approvals/{wait}"
-    sent = {"form_token": ben.form_token(path), "to": "carla"}
-    assert ben("POST", f"{path}/delegate", sent).status_code == 303
-    page = ben("GET", path).text
-    assert re.search(
-        r"You delegated this approval to carla, <time [^>]+>[^<]+</time>\. It now waits for carla",
-        page,
-    )
-    form = {"form_token": ben.form_token(path), "choice": "approve"}
-    assert ben("POST", path, form).status_code == 403
-
-
-def test_closed_ones_can_be_those_that_the_user_has_decided(api: Api, ben: Browser) -> None:
-    waits = [waiting(api, name)[1] for name in ("Ada", "Bea", "Cy")]
-    for wait in (waits[0], waits[2]):
-        api.engine.approvals.decide(wait, "reject", by="user:ben")
-    api.engine.executions.cancel(api.engine.approvals.show(waits[1])["execution"])
-    closed = "/approvals?for=all&status=closed"
-    [link] = [one for one in links_in(ben("GET", closed).text) if "by=me" in one]
-    assert len(titles(ben("GET", closed).text)) == 3
-    assert titles(ben("GET", link).text) == ["Hire Cy?", "Hire Ada?"]
-    assert titles(ben("GET", f"{link}&flow=both").text) == []
-    token = api.token("user:carla")
-    assert api("GET", "/v1/approvals?status=closed&decided_by=me", token=token)["items"] == []
 
 
 def links_in(text: str) -> list[str]:

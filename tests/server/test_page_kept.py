@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, ViewportSize, async_playwright, expect
+from playwright.async_api import Page, async_playwright, expect
 
-from flowengine.agents.models.registry import register, unregister
-from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.engine import Engine
 from flowengine_envs.browser import installation
-from tests.agents.flows import NAME, TOOLS, flow
 from tests.server.served import Served
-from tests.server.test_page_conversations import CHAT
 from tests.server.test_page_in_browser import signed_in
 
 HIRE = """
@@ -40,8 +36,6 @@ steps:
       choices: [{id: approve}, {id: reject, comment: required}]
   - {id: come, wait: {signal: order}}
 """  # noqa: E501
-AT_END = "innerHeight + scrollY >= document.documentElement.scrollHeight - 1"
-PHONE: ViewportSize = {"width": 360, "height": 780}
 
 
 def played(
@@ -169,73 +163,5 @@ def test_a_signal_and_all_that_is_entered_stay_while_the_view_is_renewed(
         )
         await page.wait_for_selector("h1 .succeeded")
         await expect(page.locator("#unsent")).to_be_visible()
-
-    played(tmp_path, monkeypatch, play)
-
-
-@pytest.mark.endurance
-# Shows P7, P10
-def test_a_message_can_be_written_while_the_agent_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tools.py").write_text(TOOLS)
-    (tmp_path / "chat.yaml").write_text(flow("first: {instructions: You talk.}", CHAT))
-    register(NAME, ScriptedModel([{"text": f"answer {n}." * 50} for n in range(3)]))
-
-    async def play(page: Page, served: Served) -> None:
-        engine = served.api.engine
-        result = await asyncio.to_thread(engine.run, "chat.yaml", {"q": "Hello"})
-        for path in ("/approvals?for=all", "/executions"):
-            await page.goto(served.url + path)
-            assert await page.locator(".count").count() == 0  # a conversation is no approval
-        assert await page.locator("text=Waits for a message").count() == 1
-        await page.set_viewport_size(PHONE)
-        await page.goto(f"{served.url}/executions/{result.execution}/conversation")
-        assert await page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-        field = page.locator("[data-composer] textarea")
-        await field.focus()
-        for number in (1, 2):
-            await page.keyboard.type(f"message {number}")
-            await page.keyboard.press("Enter")
-            await page.wait_for_selector("[data-composer] button:disabled")
-            await expect(field).to_be_focused()
-            await page.keyboard.type("and ")
-            await page.keyboard.press("Enter")  # nothing waits for it yet
-            await asyncio.to_thread(engine.resume, result.execution)
-            await page.locator(".reply").filter(has_text=f"answer {number}.").wait_for()
-            await page.wait_for_selector("[data-composer] button:enabled")
-            await expect(field).to_be_focused()
-            await expect(field).to_have_value("and ")
-            assert await page.evaluate(AT_END)
-            await field.clear()
-        assert await page.locator(".talk .user").count() == 3
-
-    try:
-        played(tmp_path, monkeypatch, play)
-    finally:
-        unregister(NAME)
-
-
-@pytest.mark.endurance
-def test_on_a_phone_the_decision_stands_on_the_navigation_and_files_are_in_a_fold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def play(page: Page, served: Served) -> None:
-        await page.set_viewport_size(PHONE)
-        (tmp_path / "short.yaml").write_text(
-            "flowengine: 1\nid: short\nsteps: [{id: ask, approval: {title: Short?}}]\n"
-        )
-        [wait] = (await asyncio.to_thread(served.api.engine.run, "short.yaml")).waits
-        await page.goto(f"{served.url}/approvals/{wait['id']}")
-        dock = await page.locator("#dock").bounding_box()
-        views = await page.locator(".side nav").bounding_box()
-        assert dock is not None
-        assert views is not None
-        assert abs(dock["y"] + dock["height"] - views["y"]) <= 1, (dock, views)
-        files = page.locator("[name='attach.file']")
-        assert not await files.is_visible()
-        await page.keyboard.press("f")
-        await page.keyboard.press("Enter")
-        assert await files.is_visible()
 
     played(tmp_path, monkeypatch, play)

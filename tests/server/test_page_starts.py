@@ -91,21 +91,6 @@ def test_an_execution_is_started_from_the_schemas_of_its_inputs(api: Api, owner:
     assert (info["labels"], info["started_by"]) == ({"team": "blue"}, "user:owner")
 
 
-def test_an_execution_is_started_again_with_the_same_inputs(api: Api, owner: Browser) -> None:
-    first = api.engine.run(api.flows[1], {"days": 3, "city": "Genf", "night": False}).execution
-    text = owner("GET", f"/executions/{first}").text
-    [again] = re.findall(r'href="(/flows/[^"]+)">Start again', text)
-    form = submitted(owner, again)
-    other = owner("POST", again.partition("?")[0], form).headers["location"].rpartition("/")[2]
-    api.engine.resume(other)
-    assert other != first
-    assert (
-        api.engine.executions.show(other)["inputs"] == api.engine.executions.show(first)["inputs"]
-    )
-    api.engine.flows.undeploy("trip")
-    assert "Start again" not in owner("GET", f"/executions/{first}").text
-
-
 def test_who_may_not_start_or_see_a_flow_cannot(api: Api, owner: Browser) -> None:
     first = api.engine.run(api.flows[1], {"days": 3, "city": "Genf"}).execution
     vera, sam = Browser(api, api.token("user:vera")), Browser(api, api.token("user:sam"))

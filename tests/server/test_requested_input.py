@@ -11,13 +11,9 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.models.registry import register, unregister
-from flowengine.agents.models.scripted import ScriptedModel
-from tests.agents.flows import NAME, call
-from tests.command_line import flowengine
+from tests.agents.flows import NAME
 from tests.server.api import Api
 from tests.server.mcp import Mcp
-from tests.server.test_ag_ui import run
 from tests.server.test_page import Browser
 
 SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "asking_quickly.py"
@@ -49,7 +45,6 @@ tools: {{shop: {{mcp: {{command: [{sys.executable}, {SERVER}, .]}}, effect: idem
 agents: {{desk: {{instructions: Help., tools: [shop.confirm]}}}}
 steps: [{{id: talk, agent: {{name: desk, chat: true}}}}]
 """
-REPLIES: list[Any] = [{"calls": [call("shop.confirm", "c1", name="Ana")]}, {"text": "It is."}]
 
 
 @pytest.fixture
@@ -117,35 +112,3 @@ def test_a_client_of_the_mcp_server_is_asked(api: Api, mode: str) -> None:
     assert asked.requested_schema["properties"]["choice"]["enum"] == ["accept", "decline", "cancel"]
     said = json.loads(found.structured_content["outputs"]["o"])
     assert said == {"action": "accept", "content": {"size": "s"}}
-
-
-def test_an_agent_asks_in_ag_ui(api: Api) -> None:
-    register(NAME, ScriptedModel(REPLIES))
-    try:
-        [interrupt] = run(api, "Is it Ana?")[-1].outcome.interrupts
-        assert interrupt.tool_call_id == "c1"
-        assert "Is it Ana?" in interrupt.message
-        asked = interrupt.response_schema["properties"]
-        assert asked["choice"]["enum"] == ["accept", "decline", "cancel"]
-        payload = {"choice": "accept", "form": {"sure": False}}
-        events = run(
-            api,
-            resume=[{"interruptId": interrupt.id, "status": "resolved", "payload": payload}],
-        )
-    finally:
-        unregister(NAME)
-    [result] = [one for one in events if one.type.value == "TOOL_CALL_RESULT"]
-    assert (result.tool_call_id, result.content) == ("c1", "Ana False")
-
-
-def test_an_agent_asks_in_a_chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "talk.yaml").write_text(TALK.replace(NAME, "scripted/replies.yaml"))
-    (tmp_path / "replies.yaml").write_text(json.dumps(REPLIES))
-
-    done = flowengine("chat", "talk.yaml", typed="Is it Ana?\naccept\n/end\n")
-
-    assert "Server 'shop' asks in a call of shop.confirm: “Is it Ana?”" in done.err
-    assert "form        sure: boolean, default true" in done.err
-    assert "shop.confirm  Ana True" in done.err  # a pipe is asked only for what is required
-    assert done.out.splitlines()[1:] == ["It is.", "last: It is."]

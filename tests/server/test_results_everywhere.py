@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Runner
-from flowengine.agents.models import using
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.sdk.texts.untrusted import RULES, brief, marked
 from tests.agents.flows import NAME, call, flow
 from tests.server.api import LOCAL, Api
 from tests.server.mcp import drive
@@ -185,31 +182,3 @@ def test_what_a_tool_returns_is_the_same_data_on_every_surface(served: Served) -
     everything = json.dumps([found, shown])
     assert "two lines with" not in everything
     assert "<content " not in everything
-
-
-def test_responses_and_stream_parts_have_data_and_no_marks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "more_values.py").write_text(TOOLS)
-    monkeypatch.syspath_prepend(tmp_path)
-    import more_values  # type: ignore[import-not-found]
-
-    with using(ScriptedModel(SCRIPT)):
-        agent = Agent(name="A", model="scripted/x", tools=[more_values.value])
-        *parts, last = Runner().stream(agent, "Go")
-    made = {one.call: one for one in parts if one.kind == "tool_result"}
-    wrong = [
-        (n, str(made[f"c{n}"].value)[:200])
-        for n, expected in enumerate(EXPECTED)
-        if not same(made[f"c{n}"].value, expected)
-    ]
-    assert wrong == []
-    assert last.response is not None
-    everything = str([*made.values(), last.response.history, last.response.model_dump_json()])
-    assert "two lines with" not in everything
-    assert "<content " not in everything
-    texts = {one["tool_call_id"]: one["content"] for one in last.response.history
-             if one["role"] == "tool"}  # fmt: skip
-    assert texts["c2"] == _MAIL
-    assert texts["c4"] == f"Page 1\n{_MAIL}"
-    assert {brief(marked(_MAIL, "x")), RULES}.isdisjoint(texts.values())

@@ -35,18 +35,6 @@ def test_an_execution_is_started_decided_and_read_and_the_server_drives_nothing(
     assert api("GET", f"/v1/executions/{id}")["outputs"] == {"choice": "approve"}
 
 
-def test_an_execution_with_the_same_id_is_the_same_execution(api: Api) -> None:
-    body = {"flow": "expense", "inputs": {"amount": 80}, "id": "e1", "labels": {"team": "sales"}}
-    for _ in range(2):
-        assert api("POST", "/v1/executions", body, code=201) == {"execution": "e1"}
-    body["inputs"] = {"amount": 81}
-    assert "other inputs" in api("POST", "/v1/executions", body, code=409)["detail"]
-
-    [item] = api("GET", "/v1/executions?label=team=sales&flow=expense", code=200)["items"]
-    assert item["execution"] == "e1"
-    assert api("GET", "/v1/executions?label=team=it", code=200)["items"] == []
-
-
 # Shows V10
 def test_a_flow_is_named_by_version_and_hash_too_and_never_by_a_path(api: Api) -> None:
     flow = api("GET", "/v1/flows/expense", code=200)
@@ -228,18 +216,6 @@ def test_many_are_decided_at_once_each_with_its_own_result(api: Api) -> None:
     assert [one["status"] for one in results["results"]] == [200, 422, 404]
 
 
-def test_why_and_events_are_read(api: Api) -> None:
-    id, wait = api.started()
-    [reason] = api("GET", f"/v1/executions/{id}/why", code=200)["items"]
-    assert reason["wait"] == wait
-    page = api("GET", f"/v1/executions/{id}/events?limit=1", code=200)
-    assert (page["items"][0]["type"], page["next"]) == ("started", 1)
-    assert api("GET", f"/v1/executions/{id}/events?from_seq=99", code=200) == {
-        "items": [],
-        "next": None,
-    }
-
-
 def test_a_file_is_read_through_an_execution_that_keeps_it_and_only_by_its_digest(
     api: Api,
 ) -> None:
@@ -256,17 +232,6 @@ def test_a_file_is_read_through_an_execution_that_keeps_it_and_only_by_its_diges
     api("GET", f"/v1/executions/{other}/artifacts/{kept.sha256}", code=404)
     for name in ("%2e%2e%2fflowengine.db", "0" * 64, kept.sha256.upper()):
         api("GET", f"/v1/executions/{id}/artifacts/{name}", code=404)
-
-
-def test_the_graph_has_the_state_of_each_step(api: Api) -> None:
-    id, _ = api.started()
-    found = api("GET", f"/v1/executions/{id}/graph", code=200)
-    assert {node["id"]: node.get("status") for node in found["nodes"]} == {
-        "/start": None,
-        "ask": "waiting",
-        "/end": None,
-    }
-    assert "waiting" in [box["status"] for box in found["frame"]["boxes"]]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import stat
@@ -129,29 +128,3 @@ def test_other_machines_need_tls_or_a_proxy(folder: Path) -> None:
     assert "--tls-certificate" in done.err
     assert flowengine("serve", "--tls-key", "k.pem").code == 2
     assert flowengine("serve", "--proxy", "proxy.example", "--host", "0.0.0.0").code == 2
-
-
-# Shows V20
-def test_tokens_are_created_listed_and_revoked(folder: Path) -> None:
-    flowengine("run", "expense.yaml", "-i", "amount=1")
-    made = flowengine(
-        "tokens", "create", "ci", "--role", "starter", "--flow", "exp*", "--expires", "1h"
-    )
-    assert re.fullmatch(r"fe_[0-9a-f]{12}_[\w-]{43}\n", made.out)
-    assert flowengine("tokens", "create", "ci").code == 7
-    eve = flowengine(
-        "tokens", "create", "eve", "--user", "eve", "--role", "starter", "--flow", "e*"
-    )
-    settings = folder / "config" / "flowengine" / "settings.yaml"
-    assert "warning: user:eve has no rights, so the token has none" in eve.err
-    assert f"  add to {settings}\n    access:\n" in eve.err
-    assert "      - {who: [eve], role: starter, flows: [e*]}\n" in eve.err
-    assert flowengine("tokens", "create", "x", "--flow", "a*").code == 2
-
-    listed = flowengine("--json", "tokens", "list").json()
-    assert [(one["name"], one["status"]) for one in listed] == [("ci", "open"), ("eve", "open")]
-    assert (listed[0]["role"], listed[0]["flows"]) == ("starter", ["exp*"])
-    assert made.out.strip() not in json.dumps(listed)
-    assert flowengine("tokens", "revoke", "ci").code == 0
-    assert re.search(r"^ci .* revoked .*starter", flowengine("tokens", "list").out, re.MULTILINE)
-    assert flowengine("tokens", "revoke", "none").code == 9
