@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.check.concurrent_tokens import LEAST_PAIRS, PAIRS, Effort
 from flowengine.flow.compile import compile_text
 
 HEAD = "flowengine: 1\nid: big\nsteps:\n"
@@ -103,21 +102,6 @@ def test_counting_joins_cost_in_proportion_to_their_number() -> None:
     assert large < small * 5.5
 
 
-def test_agents_that_hand_over_to_each_other_are_compiled_once_together() -> None:
-    def agents(count: int) -> str:
-        body = "".join(
-            f"  a{number}: {{model: scripted/r.yaml, instructions: hi, "
-            f"handoffs: [a{(number + 1) % count}]}}\n"
-            for number in range(count)
-        )
-        step = "{id: s, agent: a0, with: {prompt: hi}}"
-        return f"flowengine: 1\nid: ring\nagents:\n{body}steps: [{step}]\n"
-
-    compile_text(agents(3))  # excludes work done only once
-
-    assert work(agents(40)) < work(agents(10)) * 6
-
-
 def lines(form: str, count: int) -> str:
     """Return a form for each number below a count."""
     return "".join(form.replace("#", str(number)) for number in range(count))
@@ -183,16 +167,6 @@ def test_the_check_of_ten_kilobytes_takes_about_a_second(text: str) -> None:
     with pytest.raises(FlowFileError):
         compile_text(text)
     assert time.process_time() - begun < 3
-
-
-def test_scopes_share_what_may_be_looked_at() -> None:
-    effort = Effort()
-    assert effort.pairs() == PAIRS
-
-    effort.spend(pairs=PAIRS - 5_000)
-    assert effort.pairs() == 5_000
-    effort.spend(pairs=5_000)
-    assert effort.pairs() == LEAST_PAIRS
 
 
 def test_a_counting_join_that_could_not_be_played_out_is_told_of() -> None:

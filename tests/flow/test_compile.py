@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 import textwrap
@@ -15,11 +14,8 @@ from flowengine.errors import FlowFileError, NotFound
 from flowengine.flow.compile import Compiled, compile_file, compile_text
 from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import Graph
-from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import StepSpec
-from flowengine.kernel.notation.addresses import idempotency_key
 from tests.flow import examples
-from tests.rows import each_row
 from tests.simulation.simulator import Simulator
 
 
@@ -52,20 +48,6 @@ def test_the_examples_pass_without_a_warning() -> None:
     found = [(file, one) for file in examples.FILES for one in examples.compiled(file).diagnostics]
 
     assert found == []
-
-
-def test_the_files_that_were_read_are_told_with_their_digests(tmp_path: Path) -> None:
-    (tmp_path / "money.py").write_text("def convert(amount: float) -> float: ...\n")
-    file = tmp_path / "flow.yaml"
-    file.write_text(
-        "flowengine: 1\nid: test\nsteps:\n  - {id: a, python: 'money:convert', with: {amount: 1}}\n"
-    )
-
-    sources = compile_file(file).sources
-
-    assert [Path(path).name for path, _ in sources] == ["flow.yaml", "money.py"]
-    for path, digest in sources:
-        assert digest == hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
@@ -155,89 +137,7 @@ def test_the_type_of_a_result_is_that_of_the_signature(shop: Path) -> None:
         )
 
 
-def test_the_idempotency_key_can_be_read_where_something_is_called() -> None:
-    flow = compiled(
-        """
-        tools:
-          book:
-            args: {type: object, properties: {n: {type: integer}}}
-            http: {method: POST, url: "https://example.com/", body: "${{ idempotency_key }}"}
-            idempotency_key: "order ${{ args.n }}"
-        steps:
-          - {id: a, call: book, with: {n: 3}}
-          - id: each
-            map: {over: 2}
-            run: {argv: [echo, "${{ idempotency_key }}"]}
-        """
-    )
-    seen: dict[str, Any] = {}
-
-    def see(run: Run) -> None:
-        seen[run.address] = run.input.get("body") or run.input["argv"][1]
-
-    id = run(flow, {"a": see, "each": see}).state["execution"]["id"]
-
-    own = {f"each[{n}]": idempotency_key(id, f"each[{n}]") for n in range(2)}
-    assert seen == {"a": "order 3", **own}
-
-
-def test_defaults_hold_for_actions_that_call_out_where_they_may() -> None:
-    flow = compiled(
-        """
-        defaults: {retry: 5, timeout: 1m, on_crash: fail, map_concurrency: 3}
-        steps:
-          - {id: get, http: https://example.com}
-          - {id: post, http: {method: POST, url: https://example.com}}
-          - {id: pause, wait: 1s}
-          - {id: none, output: 1, map: 2}
-          - {id: own, http: https://example.com, retry: 2, timeout: 3s}
-        """
-    )
-
-    found = steps(flow)
-    assert {name for name, step in found.items() if "retry" in step} == {"get", "own"}
-    assert {name for name, step in found.items() if "timeout" in step} == {"get", "post", "own"}
-    assert found["own"]["retry"]["attempts"] == 2
-    assert found["own"]["timeout"] == ["const", "3s"]
-    assert found["post"]["on_crash"] == "fail"
-    assert found["none"]["map"]["concurrency"] == ["const", 3]
-
-
-@each_row(
-    ("step", "effect"),
-    [
-        ("http: https://example.com", "idempotent"),
-        ("http: {method: DELETE, url: https://example.com}", "idempotent"),
-        ("http: {method: POST, url: https://example.com}", "once"),
-        ("call: std.print, with: {text: x}", "idempotent"),
-        ("run: make", "once"),
-        ("run: make, effect: pure", "pure"),
-    ],
-)
-def test_the_effect_is_by_what_the_action_is_unless_it_is_said(step: str, effect: str) -> None:
-    flow = compiled(f"steps:\n  - {{id: a, {step}}}\n")
-
-    assert steps(flow)["a"]["effect"] == effect
-
-
 # Waits, approvals, errors
-
-
-def test_an_approval_lets_only_fields_be_edited_that_it_shows() -> None:
-    found = errors(
-        """
-        steps:
-          - {id: a, approval: {title: Go on?, subject: {amount: 3}, edit: [amuont]}}
-        """
-    )
-
-    assert found == ["E103 'subject' has no field 'amuont'"]
-
-
-def test_a_map_cannot_need_more_items_than_it_has() -> None:
-    found = errors("steps:\n  - {id: a, output: 1, map: {over: [1, 2], join: {need: 3}}}\n")
-
-    assert found == ["E103 'need' is 3, but the map has 2 items"]
 
 
 def test_a_handler_of_the_flow_may_lead_to_a_step_that_nothing_else_leads_to() -> None:

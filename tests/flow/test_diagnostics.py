@@ -6,32 +6,12 @@ from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Position
 from flowengine.flow.source.yaml_source import read_text
 
 
-def test_nothing_found_is_nothing_said() -> None:
-    assert render(Diagnostics(), []) == ""
-
-
-def diagnostic(code: str, file: str = "a.yaml", line: int = 1) -> Diagnostic:
-    return Diagnostic(code, "what", file, line, 1)
-
-
 def test_the_same_error_is_reported_once() -> None:
     found = Diagnostics()
     for _ in range(2):
         found.error("E101", "what", Position(1, 1, 1, "a.yaml"))
 
     assert len(found) == 1
-
-
-def test_files_come_in_the_order_in_which_they_were_met() -> None:
-    found = Diagnostics()
-    for file, line in (("main.yaml", 9), ("lib.yaml", 1), ("main.yaml", 2)):
-        found.add(diagnostic("E101", file, line))
-
-    assert [(one.file, one.line) for one in found] == [
-        ("main.yaml", 2),
-        ("main.yaml", 9),
-        ("lib.yaml", 1),
-    ]
 
 
 def carets(text: str, column: int, length: int = 1) -> list[str]:
@@ -49,13 +29,6 @@ def test_carets_stand_below_wide_characters_and_tabs() -> None:
 
 def test_carets_stop_at_the_end_of_the_line() -> None:
     assert carets("abc\n", 2, 50) == ["abc", " ^^"]
-
-
-def test_of_a_long_line_only_what_is_around_the_error_is_shown() -> None:
-    line, marks = carets("a: " + "x" * 5000 + "Y" + "x" * 5000 + "\n", 5004)
-
-    assert len(line) == 160
-    assert line[marks.index("^")] == "Y"
 
 
 def test_a_file_cannot_control_the_terminal() -> None:

@@ -96,42 +96,6 @@ def test_a_step_says_which_action_it_is() -> None:
     assert (kind, wait.for_) == ("wait", "3d")
 
 
-def test_null_is_told_apart_from_nothing_said() -> None:
-    assert step("output: null").has("output")
-    assert not step("title: x").has("output")
-
-
-def test_parts_know_where_they_stand() -> None:
-    model = good(
-        f"{HEAD}steps:\n  - id: a\n    group:\n      - {{id: b, retry: 3}}\n    next: end\n"
-    )
-
-    group = model.steps[0].group
-    assert group is not None
-    assert group[0].loc == ("steps", 0, "group", 0)
-    assert group[0].retry is not None
-    assert group[0].retry.loc == ("steps", 0, "group", 0, "retry")
-
-
-def test_keys_that_begin_with_x_are_ignored_where_keys_are_known() -> None:
-    model = good(
-        f"{HEAD}x-note: [anything]\ninputs: {{x-y: 3, n: {{type: integer, x-unit: m}}}}\n"
-        "steps:\n  - {id: a, x-owner: me, output: {x-kept: 1}, retry: {x-why: 2, attempts: 3}}\n"
-    )
-
-    assert model.inputs == {"n": {"type": "integer"}}
-    assert model.steps[0].output == {"x-kept": 1}
-
-
-def test_words_of_other_schemas_stay_text() -> None:
-    """The traps of YAML 1.1: `yes`, octal numbers and times of day stay text."""
-    model = good(
-        f"{HEAD}steps:\n  - {{id: a, output: {{a: yes, b: no, c: on, d: 017, e: 1:30}}}}\n"
-    )
-
-    assert model.steps[0].output == {"a": "yes", "b": "no", "c": "on", "d": "017", "e": "1:30"}
-
-
 def test_constants_are_validated_and_expressions_left_for_later() -> None:
     model = good(
         f"{HEAD}steps:\n  - id: a\n    wait: {{until: '${{{{ inputs.t }}}}'}}\n"
@@ -161,33 +125,6 @@ def test_all_errors_are_reported_at_once_and_the_rest_is_kept() -> None:
     assert [one.id for one in model.steps] == ["unnamed_0", "ask", "later"]
     assert model.steps[2].timeout == "3s"
     assert ("steps", 1, "approval", "choices") in model.unread
-
-
-def test_a_valid_file_has_nothing_unread() -> None:
-    assert good(HEAD + GREET).unread == frozenset()
-
-
-def test_what_is_no_yaml_is_not_reported_again_as_a_wrong_value() -> None:
-    _, errors = load(f"{HEAD}title: *who\nsteps:\n  - {{id: a, timeout: .inf}}\n")
-
-    assert [error.split(" ")[1] for error in errors] == ["E101", "E101"]
-
-
-@each_row("text", ["null\n", "---\n", "- a\n", "hello\n", "3\n"])
-def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
-    model, (error,) = load(text)
-
-    assert model is None
-    assert " E103 a flow file must be a mapping, this is " in error
-
-
-def test_a_file_of_another_language_version_is_not_looked_into() -> None:
-    model, errors = load("flowengine: 2\nid: Bad Id\nnew_key: 3\n")
-
-    assert model is None
-    assert errors == [
-        "1:13 E501 language version 2 is not supported. This release supports version 1"
-    ]
 
 
 def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:

@@ -125,48 +125,6 @@ def test_groups_and_other_flows_are_entered(graph: networkx.MultiDiGraph[str]) -
     assert "line" not in graph.nodes["child:draft"]
 
 
-def test_algorithms_of_networkx_answer_questions_about_a_flow(
-    graph: networkx.MultiDiGraph[str],
-) -> None:
-    tokens = networkx.subgraph_view(
-        graph, filter_edge=lambda *edge: graph.edges[edge]["type"] not in {"undo", "cancel"}
-    )
-    before = networkx.immediate_dominators(networkx.DiGraph(tokens), "/start")
-    cycles = {frozenset(one) for one in networkx.strongly_connected_components(tokens)}
-
-    assert set(tokens) - {"left/undo"} == networkx.descendants(tokens, "/start") | {"/start"}
-    assert before["stop"] == "work"
-    assert before["inner"] == "work/start"
-    assert {"draft", "left", "right", "meet"} in cycles
-    assert {"child:/start", "child:draft", "child:deeper"} in cycles
-
-
-def test_flows_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    part = "flowengine: 1\nid: part\nsteps:\n  - {id: only, output: ONE}\n"
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.yaml").write_text(part.replace("ONE", name))
-    (tmp_path / "main.yaml").write_text(
-        "flowengine: 1\nid: main\nsteps:\n"
-        "  - {id: first, flow: one.yaml}\n  - {id: second, flow: two.yaml}\n"
-    )
-
-    graph = flowengine.load(tmp_path / "main.yaml").to_networkx()
-
-    assert [name for name in graph if name.endswith("only")] == ["part:only", "part#2:only"]
-    assert list(graph.successors("second")) == ["/end", "part#2:/start"]
-
-
-def test_a_step_may_be_called_like_a_scope_s_end_points(tmp_path: Path) -> None:
-    path = tmp_path / "start.yaml"
-    path.write_text(
-        "flowengine: 1\nid: start\nsteps:\n  - {id: start}\n  - {id: undo, output: 1}\n"
-    )
-
-    graph = flowengine.load(path).to_networkx()
-
-    assert list(graph.edges()) == [("/start", "start"), ("start", "undo"), ("undo", "/end")]
-
-
 @pytest.mark.endurance
 def test_every_step_of_the_examples_is_reached_from_the_start() -> None:
     for flow in FILES:
@@ -182,13 +140,3 @@ def test_every_step_of_the_examples_is_reached_from_the_start() -> None:
         assert scopes <= set(graph), flow
         for part in (*graph.nodes.values(), *graph.edges.values()):
             assert all(type(value) in {str, int, bool} for value in part.values()), flow
-
-
-def test_a_graph_is_the_caller_s_own(tmp_path: Path) -> None:
-    path = tmp_path / "review.yaml"
-    path.write_text(REVIEW)
-    flow = flowengine.load(path)
-
-    flow.to_networkx().clear()
-
-    assert "draft" in flow.to_networkx()

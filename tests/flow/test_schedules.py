@@ -237,13 +237,3 @@ def test_a_time_that_is_not_later_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cronsim.CronSim, "__next__", lambda self: self.dt)
     with pytest.raises(NoSchedule, match="no time after"):
         schedule.after(1_800_000_000_000)
-
-
-def test_the_latest_time_is_found_after_years() -> None:
-    schedule = Schedule("0 0 29 2 *", "UTC")
-    leap = [schedule.after(0)]
-    leap.append(schedule.after(leap[0]))
-    assert schedule.latest(leap[0], leap[1] + 1) == schedule.latest(leap[0], leap[1]) == leap[1]
-    assert schedule.latest(leap[0], leap[1] - 1) == leap[0]
-    often = Schedule("*/5 * * * *", "UTC")
-    assert often.latest(leap[0], leap[1] + 299_999) == leap[1]

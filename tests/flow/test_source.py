@@ -63,13 +63,6 @@ def test_a_scalar_means_what_the_core_schema_says(written: str, meant: Any) -> N
     assert type(source.data["value"]) is type(meant)
 
 
-def test_anchors_stand_for_their_value_in_one_file() -> None:
-    source = read_text("a: &who {name: Ada}\nb: *who\nc: [&n 1, *n]\n")
-
-    assert source.problems == []
-    assert source.data == {"a": {"name": "Ada"}, "b": {"name": "Ada"}, "c": [1, 1]}
-
-
 def test_keys_and_values_have_their_places() -> None:
     source = read_text("steps:\n  - id: fetch\n    retry: {attempts: 3, delay: 1s}\n", "f.yaml")
 
@@ -199,44 +192,9 @@ def test_the_places_of_many_mistakes_in_one_line_take_time_in_proportion_to_it()
     assert time.process_time() - began < 15  # it was minutes
 
 
-@each_row(
-    ("before", "after", "message"),
-    [
-        ("a: [", "?x]", "1:80005 in a file of this size, such a text must be in quotes"),
-        ("a: [", "'x]", "1:80005 this quote is never closed"),
-        ("b: [?x]\na: [", "x]\nb: @x", "1:5 in a file of this size, such a text must be in quotes"),
-    ],
-)
-def test_a_large_file_is_read_again_only_if_that_is_cheap(
-    before: str, after: str, message: str
-) -> None:
-    began = time.process_time()
-    assert messages(read_text(before + "1," * 40_000 + after)) == [message]
-    assert time.process_time() - began < 2  # it was 3 s, and a minute with more mistakes
-
-
-def test_fewer_mistakes_of_a_large_file_are_mended() -> None:
-    mistakes = "\n- @x" * 30
-
-    assert len(read_text("- b" + mistakes).problems) == 21
-    assert len(read_text("- " + "b" * 500_000 + mistakes).problems) == 4
-
-
 @each_row("text", ["", "\n", "# nothing\n"])
 def test_an_empty_file_says_so(text: str) -> None:
     assert messages(read_text(text)) == ["1:1 the file is empty"]
-
-
-def test_a_byte_order_mark_is_no_part_of_the_file() -> None:
-    source = read_bytes(b"\xef\xbb\xbfid: a\n", "f.yaml")
-
-    assert source.data == {"id": "a"}
-    assert source.position(("id",)).column == 5
-
-
-@each_row("encoding", ["utf-16", "utf-32", "utf-8-sig"])
-def test_a_byte_order_mark_declares_the_encoding(encoding: str) -> None:
-    assert read_bytes("id: é\n".encode(encoding), "f.yaml").data == {"id": "é"}
 
 
 @each_row(
@@ -256,14 +214,6 @@ def test_escapes_of_json_are_read_in_double_quotes(written: str, meant: Any) -> 
     source = read_text(written)
 
     assert (messages(source)[0] if source.problems else source.data) == meant
-
-
-@each_row("end", ["\n", "\r\n", "\r"])
-def test_lines_count_the_same_with_any_line_end(end: str) -> None:
-    source = read_text(end.join(["a: 1", "b: 2", "c: x", ""]))
-
-    assert source.position(("c",)) == Position(3, 4, 1, "flow.yaml")
-    assert source.line_text(3) == "c: x"
 
 
 def test_line_breaks_of_yaml_1_1_are_refused_in_text() -> None:
@@ -287,15 +237,6 @@ def test_tags_construct_nothing() -> None:
 
     assert [one.split(" ")[0] for one in messages(source)] == ["1:4", "2:4", "3:4"]
     assert source.data == {"a": [], "b": "3", "c": "x"}
-
-
-def test_an_expression_may_hold_a_number_sign_and_braces_in_quotes() -> None:
-    text = "a: \"${{ ' #' + {'k': '}}'}.k }}\"\nb: ${{ {'k':1}.k }}\nc: ${{ x }} # note\n"
-
-    source = read_text(text)
-
-    assert source.problems == []
-    assert source.data["c"] == "${{ x }}"
 
 
 def test_a_file_is_named_as_the_user_named_it(tmp_path: Path, monkeypatch: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import TooLong, format_time, parse_duration, parse_time
 from flowengine.sdk.environments.models import Duration
-from flowengine.sdk.python.live_types import schema_of
 from flowengine.sdk.values.validation import validate
 from flowengine.tool_environment.tools import define
 from tests.command_line import flowengine
@@ -121,20 +120,6 @@ def test_a_datetime_of_python_needs_no_offset(text: str) -> None:
         assert Runner().run(answers, "When?").result == made
 
 
-def test_a_time_of_day_of_python_needs_no_offset() -> None:
-    validate(schema_of(time), "09:30:00", "input 'at'")
-    validate(schema_of(time), "09:30:00Z", "input 'at'")
-    with pytest.raises(InputError, match="iso-time"):
-        validate(schema_of(time), "half past nine", "input 'at'")
-
-
-def test_a_timestamp_is_also_made_of_seconds_and_of_a_timestamp() -> None:
-    assert value("timestamp(0)", "") == "1970-01-01T00:00:00Z"
-    assert value("timestamp(timestamp(t)) < timestamp(2000000000)", "2016-12-05T21:29:29Z") is True
-    checked = check("timestamp(true)", DeclaredNames({"properties": {}}))
-    assert [problem.code for problem in checked.problems] == ["E311"]
-
-
 def test_a_duration_that_is_too_long_is_told_as_such_everywhere(tmp_path: Path) -> None:
     told = "is longer than a hundred years"
     for text in ("100000w", "9" * 5000 + "d"):
@@ -156,16 +141,3 @@ def test_a_duration_that_is_too_long_is_told_as_such_everywhere(tmp_path: Path) 
         error = engine.run(tmp_path / "it.yaml", {"span": "100000w"}).error
         assert error is not None
         assert "'100000w' is longer than a hundred years" in error["message"]
-
-
-@each_row(
-    ("text", "complaint"),
-    [
-        ("100000w", "must not be longer than a hundred years, as"),
-        ("1.5h", "must be a duration such as 90s, 15m or 1h30m, not"),
-        ("-1s", "must be a duration such as 90s, 15m or 1h30m, not"),
-    ],
-)
-def test_an_input_says_why_it_is_no_duration(text: str, complaint: str) -> None:
-    with pytest.raises(InputError, match=f"'at' {complaint} \"{text}\""):
-        validate({"type": "string", "format": "duration"}, text, "input 'at'")

@@ -347,14 +347,6 @@ def test_an_empty_file_is_no_new_store(path: Path) -> None:
     assert path.stat().st_size == 0
 
 
-@pytest.mark.parametrize("name", ["a b?c#d%20.db", "ü.db"])
-def test_a_store_may_have_any_name(tmp_path: Path, name: str) -> None:
-    store = SqliteStore(tmp_path / name)
-    begin(store)
-    store.close()
-    assert [one.name for one in tmp_path.iterdir()] == [name]
-
-
 # Damaged files
 
 
@@ -541,22 +533,6 @@ def test_a_lock_of_another_process_is_waited_for_then_told(path: Path) -> None:
     store.close()
 
 
-def test_a_lock_that_is_let_go_in_time_costs_nothing_but_time(path: Path) -> None:
-    fill(path)
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    store = SqliteStore(path, "process", patience=60)
-    timer = threading.Timer(0.05, other.execute, ["ROLLBACK"])
-    timer.start()
-
-    append(store, COUNT)
-
-    timer.join()
-    expect_journal(store, COUNT + 1)
-    store.close()
-    other.close()
-
-
 # Interrupts, threads and forks
 
 
@@ -585,32 +561,6 @@ def test_a_closed_store_says_so(path: Path) -> None:
 
     with pytest.raises(StoreError, match="has been closed"):
         store.executions()
-    store.close()
-
-
-def test_threads_share_a_store(path: Path) -> None:
-    """Each thread has a separate connection and never sees partial writes of another."""
-    store = SqliteStore(path, "none")
-    for n in range(4):
-        begin(store, f"t{n}")
-    errors: list[Exception] = []
-
-    def work(id: str) -> None:
-        try:
-            for seq in range(1, 101):
-                append(store, seq, id)
-                store.load(id)
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=[f"t{n}"]) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert errors == []
-    assert [len(store.events(f"t{n}")) for n in range(4)] == [101] * 4
     store.close()
 
 
@@ -644,33 +594,3 @@ def test_many_processes_can_make_a_store_at_once(path: Path, start: Start) -> No
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (schema.FORMAT,)
     connection.close()
-
-
-@pytest.mark.endurance
-def test_many_threads_may_use_a_store_that_is_closed(path: Path) -> None:
-    """Each thread receives an error that the store is closed, and the process survives."""
-    told: list[str] = []
-
-    def use(store: SqliteStore, began: threading.Event) -> None:
-        try:
-            while True:
-                store.put_flow("f", b"x")
-                store.executions()
-                store.changes()
-                began.set()
-        except StoreError as error:
-            told.append(str(error))
-
-    for _ in range(20):
-        store = SqliteStore(path, "process")
-        began = [threading.Event() for _ in range(3)]
-        threads = [threading.Thread(target=use, args=(store, each)) for each in began]
-        for thread in threads:
-            thread.start()
-        assert all(each.wait(60) for each in began)
-        store.close()
-        for thread in threads:
-            thread.join(60)
-
-    assert set(told) == {f"the store {path} has been closed"}
-    assert len(told) == 60

@@ -20,7 +20,6 @@ from tests.simulation.simulator import Simulator
 from tests.testing.random_graphs import random_graph
 
 FLOWS = 400
-CALL = "call: std.print, with: {text: x}"
 
 
 def graph_of(flow: Any) -> Graph:
@@ -91,18 +90,6 @@ def test_random_flows_do_the_same_whether_or_not_they_forget(block: int) -> None
 # The last reader
 
 
-def test_a_subflow_forgets_its_own_steps() -> None:
-    flow = compiled(
-        "{id: a, output: 1}, {id: s, flow: sub}, {id: b, output: '${{ steps.a.output }}'}",
-        "flows: {sub: {steps: [{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'},"
-        " {id: c, approval: Ok?}]}}",
-    )
-    inner = [step for step in flow["steps"] if step.get("forgets")]
-    assert [[flow["steps"][one]["id"] for one in step["forgets"]] for step in inner] == [["a"]] * 2
-    played = Simulator(graph_of(flow)).start().run()
-    assert [one for one in records(played.state).values() if len(one) == 1] == [{"n": 1}]
-
-
 def test_the_state_of_a_chain_stays_small() -> None:
     """kernel-semantics 4.4: snapshots contain no dead records."""
     steps = ", ".join(
@@ -114,17 +101,3 @@ def test_the_state_of_a_chain_stays_small() -> None:
     played = Simulator(graph_of(flow), script).start().run()
     assert played.waits()
     assert len(pack(played.state)) < 4_000
-
-
-def test_a_branch_keeps_what_another_one_names() -> None:
-    flow = compiled(
-        f"{{id: a, output: 1, next: {{all: [b, c]}}}},"
-        f" {{id: b, {CALL}, next: d}}, {{id: c, approval: Ok?, next: d}},"
-        " {id: d, join: all, output: '${{ steps.a.output }}'}"
-    )
-    assert forgets(flow) == {"d": ["a"]}
-    played = Simulator(graph_of(flow)).start().run()
-    [wait] = played.waits()
-    played.decide(wait["address"], "approve")
-    played.run()
-    assert played.state["status"] == "succeeded"

@@ -6,7 +6,6 @@ from typing import Any
 
 from flowengine.journal.encoding import pack
 from flowengine.kernel.commands import Run
-from tests.kernel.test_cost import work
 from tests.simulation.simulator import Simulator
 from tests.testing.graphs import graph, step, v, x
 
@@ -90,13 +89,6 @@ def grown(length: int) -> Simulator:
     for _ in range(length):
         played.step()
     return played
-
-
-def test_a_turn_costs_no_more_in_lines_when_the_state_is_long() -> None:
-    few, many = grown(5), grown(500)
-    costs = [work(played.step) for played in (few, many)]
-
-    assert costs[1] < costs[0] * 1.2
 
 
 def test_a_snapshot_holds_what_is_read_once() -> None:

@@ -107,54 +107,6 @@ steps:
     assert toy.opens == 3
 
 
-def test_one_that_was_opened_ahead_is_below_the_execution() -> None:
-    flow = write("""
-environments: {early: {kind: toy, eager: background}, soon: {kind: toy, eager: true}}
-steps:
-  - {id: first, python: "things:use", environments: {toy: soon}}
-  - {id: second, python: "things:use", environments: {toy: soon, early: early}}
-""")
-    exporter = InMemorySpanExporter()
-    with Engine("store") as engine:
-        end = export_traces(engine, exporter)
-        execution = engine.run(flow).execution
-        end()
-        spans = list(recorded_spans(engine, execution))
-
-    assert exported(exporter) == plain(spans)
-    assert sorted(openings(spans)) == [
-        ("environment early", "invoke_workflow flow"),
-        ("environment soon", "attempt environments"),
-    ]
-
-
-def test_each_opening_of_an_execution_that_waits_has_a_span() -> None:
-    flow = write("""
-environments: {desk: {kind: toy, on_wait: release}}
-steps:
-  - {id: first, python: "things:use", environments: {toy: desk}}
-  - {id: pause, approval: Go on?}
-  - {id: last, python: "things:use", environments: {toy: desk}}
-""")
-    first, second = InMemorySpanExporter(), InMemorySpanExporter()
-    with Engine("store") as engine:
-        end = export_traces(engine, first)
-        [wait] = engine.run(flow).waits
-        end()
-    with Engine("store") as engine:
-        end = export_traces(engine, second)
-        done = engine.approvals.approve(wait["id"]).result
-        assert done is not None
-        end()
-        spans = list(recorded_spans(engine, done.execution))
-
-    assert sorted(exported(first) + exported(second)) == plain(spans)
-    assert openings(spans) == [
-        ("environment desk", "attempt first"),
-        ("environment desk", "attempt last"),
-    ]
-
-
 def test_one_that_stays_open_while_the_execution_waits_was_opened_once(toy: Toy) -> None:
     flow = write("""
 environments: {desk: {kind: toy, on_wait: keep}}
@@ -171,43 +123,6 @@ steps:
 
     assert openings(spans) == [("environment desk", "attempt first")]
     assert toy.opens == 1
-
-
-def test_the_executions_of_a_session_share_its_opening(toy: Toy) -> None:
-    flow = write("""
-environments: {desk: {kind: toy, scope: session, key: ana}}
-steps:
-  - {id: first, python: "things:use", environments: {toy: desk}}
-""")
-    with Engine("store") as engine:
-        one, other = (engine.run(flow).execution for _ in range(2))
-        found = [openings(list(recorded_spans(engine, each))) for each in (one, other)]
-
-    assert found == [[("environment desk", "attempt first")], []]
-    assert toy.opens == 1
-
-
-def test_an_attempt_that_asks_for_an_approval_has_opened_it_too() -> None:
-    flow = write("""
-environments: {desk: {kind: toy}}
-tools: {act: {python: "things:act", effect: once, environments: {toy: desk}}}
-steps:
-  - {id: first, call: act}
-""")
-    with Engine("store") as engine:
-        [wait] = engine.run(flow).waits
-        done = engine.approvals.approve(wait["id"]).result
-        assert done is not None
-        spans = list(recorded_spans(engine, done.execution))
-
-    assert [one.name for one in spans] == [
-        "environment desk",
-        "wait",
-        "environment desk",
-        "attempt",
-        "first",
-        "invoke_workflow flow",
-    ]
 
 
 KILLED = f"""

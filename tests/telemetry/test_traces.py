@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import socket
 import subprocess
@@ -280,53 +279,6 @@ def test_fork_links_to_the_span_of_its_origin() -> None:
         *_, root = recorded_spans(engine, fork)
 
     assert root.links == ((origin.trace, origin.id),)
-
-
-def test_execution_continues_the_trace_that_its_label_names() -> None:
-    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with Engine(None) as engine:
-        labels = {"traceparent": f"00-{trace}-{parent}-01"}
-        done = engine.run("parts.yaml", labels=labels)
-        *_, root = recorded_spans(engine, done.execution)
-
-    assert (root.trace, root.parent) == (trace, parent)
-
-
-@pytest.mark.parametrize("label", ["00-1-2-01", f"00-{'0' * 32}-b7ad6b7169203331-01"])
-def test_label_that_is_no_header_is_reported(label: str, caplog: pytest.LogCaptureFixture) -> None:
-    with Engine(None) as engine:
-        done = engine.run("parts.yaml", labels={"traceparent": label})
-        *_, root = recorded_spans(engine, done.execution)
-
-    assert root.parent is None
-    assert [one.levelname for one in caplog.records] == ["WARNING"]
-    assert "traceparent is not a W3C header" in caplog.text
-
-
-def test_exporter_that_is_not_supported_is_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for chosen in ("", "none", "console"):
-        monkeypatch.setenv("OTEL_TRACES_EXPORTER", chosen)
-        Engine(None).close()
-
-    assert caplog.messages == [
-        "no traces are exported, because OTEL_TRACES_EXPORTER is 'console': "
-        "supported are 'otlp' and 'none'"
-    ]
-
-
-def test_collector_that_does_not_accept_is_reported_in_one_line(
-    collector: list[ExportTraceServiceRequest],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
-    monkeypatch.setattr(Collector, "status", 401)
-    with Engine(None) as engine:
-        engine.run("parts.yaml")
-
-    assert caplog.messages == [f"traces were not exported: the collector answered 401 at {url}"]
 
 
 def test_collector_that_is_down_is_reported_in_one_line(

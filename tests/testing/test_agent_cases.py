@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.agents.models.port import ModelFacts, ModelRequest
+from flowengine.agents.models.port import ModelFacts
 from flowengine.testing.recording import record, text_of
 from flowengine.testing.suite import run_file
 from tests.agents.flows import HEAD, NAME, STEPS, Case, call, flow
-from tests.agents.models.asking import written
 from tests.agents.test_agent_servers import served
 
 ADDER = "first: {instructions: You add., tools: [add, boom]}"
@@ -113,27 +112,6 @@ cases:
     assert played(tmp_path, cases, flow(agent)) == []
 
 
-def test_conversations_are_shortened_in_cases_too(tmp_path: Path) -> None:
-    agent = "first: {instructions: You add., tools: [add, boom], context: summarize}"
-    cases = """
-cases:
-  - name: too long
-    agents:
-      first:
-        - {calls: [{name: add, arguments: {a: 1, b: 2}}]}
-        - {raise: ContextWindowExceeded}
-        - It was 3.
-      first.reduce: [They added 1 and 2.]
-    tools: {add: {return: LONG}}
-    expect: {outputs: {answer: It was 3.}}
-""".replace("LONG", "x" * 4000)
-    assert played(tmp_path, cases, flow(agent)) == []
-    assert (
-        "calls a model"
-        in played(tmp_path, cases.replace("      first.reduce: [They added 1 and 2.]\n", ""))[0]
-    )
-
-
 def test_nobody_needs_a_model_a_key_or_a_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,30 +179,6 @@ def test_a_run_becomes_a_case_that_needs_no_model(tmp_path: Path) -> None:
     assert len(one.model.requests) == 3  # the model was not called again
 
 
-@pytest.mark.parametrize("edit", [{}, {"a": 5}])
-def test_a_case_has_what_a_tool_returned_not_what_the_model_was_shown(
-    tmp_path: Path, edit: dict[str, int]
-) -> None:
-    """Each run shows a text to the model between two lines with a new mark."""
-    text = 'Paid.\n\nReceipt: {"id": "T1"}'
-    (tmp_path / "tools.py").write_text(
-        f"def add(a: int, b: int) -> str:\n    'Add.'\n    return {text!r}\ndef boom(): 'No.'\n"
-    )
-    head = HEAD.replace('"tools:add"}', '"tools:add", approval: {edit: true}}') if edit else HEAD
-    script = [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "so"}]
-    one = Case(tmp_path, flow(ADDER, head=head), script)
-    waits = one.run().waits
-    for wait in waits:
-        with one.engine_open() as engine:
-            engine.approvals.approve(wait["id"], edit=edit)
-
-    found = recorded(one)
-
-    assert [answer["return"] for answer in found["tools"]["add"]] == [text]
-    assert "<content" not in str(found)
-    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
-
-
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -249,77 +203,6 @@ def test_a_changed_prompt_or_tool_fails_at_the_first_difference(
         return
     assert found[0].startswith("'ask/first' asks something else than the case expects:")
     assert problem in found[0]
-
-
-def test_runs_of_every_kind_become_cases(tmp_path: Path) -> None:
-    """Text calls, handoffs, a decision, a model error, and a long result."""
-    agents = """
-first: {instructions: You triage., handoffs: [second], fallbacks: [scripted/test]}
-second: {instructions: You add., tools: [add, boom], function_calling: text, finish: tools}
-"""
-
-    def half(asked: ModelRequest) -> dict[str, str]:
-        return {"text": written(asked, "add", a=1, b=2)[:40]}
-
-    def whole(asked: ModelRequest) -> dict[str, str]:
-        return {"text": f"Let me see.\n{written(asked, 'add', a=1, b=2)}"}
-
-    def end(asked: ModelRequest) -> dict[str, str]:
-        return {"text": written(asked, "case_resolved", result="3")}
-
-    script: list[Any] = [
-        {"raise": "ModelError", "retryable": False, "message": "gone"},
-        {"text": "Over to you.", "calls": [call("transfer_to_second", "h1")]},
-        half,
-        whole,
-        end,
-    ]
-    head = HEAD.replace('"tools:add"}', '"tools:add", approval: {edit: true}}')
-    one = Case(tmp_path, flow(agents, head=head), script)
-    [wait] = one.run().waits
-    with one.engine_open() as engine:
-        result = engine.approvals.approve(wait["id"], edit={"a": 5}).result
-    assert result is not None
-    assert result.outputs == {"answer": "3", "agent": "second"}
-
-    found = recorded(one)
-    assert found["approvals"]
-    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
-
-
-@pytest.mark.parametrize("choice", ["approve", "reject", "respond"])
-def test_what_people_decide_about_calls_is_in_the_case(tmp_path: Path, choice: str) -> None:
-    head = HEAD.replace('"tools:add"}', '"tools:add", approval: {edit: true}}')
-    script = [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "so"}]
-    one = Case(tmp_path, flow(ADDER, head=head), script)
-    [wait] = one.run().waits
-    with one.engine_open() as engine:
-        if choice == "respond":
-            engine.approvals.respond(wait["id"], 42)
-        else:
-            engine.approvals.decide(wait["id"], choice)
-
-    found = recorded(one)
-    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
-
-
-def test_a_conversation_with_a_person_becomes_a_case(tmp_path: Path) -> None:
-    steps = """
-steps:
-  - {id: ask, agent: {name: first, chat: true}, with: {prompt: Hi.}}
-outputs: {answer: "${{ steps.ask.output }}"}
-"""
-    one = Case(tmp_path, flow(ADDER, steps), [{"text": "Hello."}, {"text": "It is 3."}])
-    one.run()
-    for said in ("What is 1 + 2?", ""):
-        with one.engine_open() as engine:
-            [wait] = engine.executions.show(one.id)["waits"]
-            engine.approvals.decide(wait["id"], "answer", form={"answer": said})
-
-    found = recorded(one)
-    assert found["expect"]["outputs"] == {"answer": "It is 3."}
-    assert len(found["approvals"]["person"]) == 2
-    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
 
 
 def test_agents_that_work_at_the_same_time_become_a_case(tmp_path: Path) -> None:
@@ -349,22 +232,6 @@ def test_branches_of_what_is_generated_are_not_asked_for(tmp_path: Path) -> None
 
     coverage = run_file(str(tmp_path / "flow.test.yaml")).coverage
     assert [coverage.name(one) for one in coverage.reported()] == ["boom: never entered"]
-
-
-def test_a_shortened_conversation_becomes_a_case(tmp_path: Path) -> None:
-    (tmp_path / "tools.py").write_text(
-        "def add(a: int) -> str:\n    'Add.'\n    return 'x' * 4000\ndef boom(): 'No.'\n"
-    )
-    context = "{max_tokens: 3000, reduce: summarize}"
-    agent = f"first: {{instructions: You add., tools: [add], context: {context}}}"
-    summary = {"text": "So far.", "when": {"contains": "Now write the summary"}, "repeat": True}
-    script = [summary, *({"calls": [call("add", f"c{n}", a=n)]} for n in range(4)), {"text": "so"}]
-    one = Case(tmp_path, flow(agent), script)
-    assert one.run().status == "succeeded"
-
-    found = recorded(one)
-    assert [reply["text"] for reply in found["agents"]["first.reduce"]] == ["So far."]
-    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
 
 
 SERVED = """

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import re
@@ -19,13 +18,11 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.errors import Conflict, NotFound
 from flowengine.flow.evaluations import load_evaluation
 from flowengine.testing.eval_report import Estimate, difference, rate, report_on
 from flowengine.testing.evaluation import Evaluation, Trial
 from flowengine.util.blocking import run_on_new_loop
 from tests.command_line import PROGRAM, flowengine
-from tests.engines.world import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "evals"
 SLOW = """\
@@ -177,59 +174,6 @@ def test_a_killed_evaluation_continues_and_repeats_nothing(
     assert done.code == 0, done
     assert "100%" in done.out
     assert Path("noted").read_text().split() == list(names)
-
-
-def test_a_trial_with_other_inputs_interrupts_no_trial_at_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("slow.yaml").write_text(SLOW.replace("idempotent", "once"))
-    Path("work.py").write_text(WORK)
-    Path("hold").touch()
-    names = ["three", "one", "two"]
-    cases = [{"name": name, "inputs": {"name": name}} for name in names]
-    Path("slow.eval.yaml").write_text(json.dumps({"cases": cases, "concurrency": 2}))
-    run = Evaluation(engine := Engine("store"), load_evaluation("slow.eval.yaml"), "e1")
-    three, one, two = (trial.execution for *_, trial in run.trials())
-    engine.run("slow.yaml", {"name": "other"}, id=one)
-
-    def let_go() -> None:
-        resting = Path("resting")
-        until(lambda: resting.exists() and resting.read_text() == "three", bound=20)
-        Path("hold").unlink()
-
-    async def refused() -> None:
-        with pytest.raises(Conflict, match="other inputs"):
-            await asyncio.gather(run.run(lambda _: None), asyncio.to_thread(let_go))
-
-    run_on_new_loop(refused())
-    assert engine.executions.result(three).status == "succeeded"
-    with pytest.raises(NotFound):
-        engine.executions.result(two)
-    engine.close()
-
-
-def test_two_runs_of_one_evaluation_share_its_trials(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("slow.yaml").write_text(SLOW)
-    Path("work.py").write_text(WORK.replace('Path("resting")', "time.sleep(0.2), Path('resting')"))
-    names = [f"case {number}" for number in range(8)]
-    cases = [{"name": name, "inputs": {"name": name}} for name in names]
-    Path("slow.eval.yaml").write_text(json.dumps({"cases": cases, "concurrency": 3}))
-    plan = load_evaluation("slow.eval.yaml")
-
-    async def both() -> list[list[Trial]]:
-        with Engine("store") as one, Engine("store") as other:
-            runs = [Evaluation(engine, plan, "e1").run(lambda _: None) for engine in (one, other)]
-            return await asyncio.gather(*runs)
-
-    one, other = run_on_new_loop(both())
-
-    assert {trial.status for trial in one} == {"passed"}
-    assert one == other
-    assert sorted(Path("noted").read_text().splitlines()) == names
 
 
 def test_text_that_addresses_the_judge_reaches_it_as_marked_data(

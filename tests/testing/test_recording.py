@@ -13,12 +13,11 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.flows import load
 from flowengine.errors import Conflict, NotFound
-from flowengine.testing.recording import RecordedCase, record, recorded, text_of
+from flowengine.testing.recording import RecordedCase, record, text_of
 from tests.engines import flows, world
 from tests.language.stage import Call, Stage
 from tests.language.test_any_order import SCRIPT, accepted, drawn
-from tests.simulation.explorer import deciding
-from tests.simulation.simulator import Fails, Simulator
+from tests.simulation.simulator import Fails
 from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 TOOLS = 'tools:\n  act: {python: "tools:act", effect: idempotent}\n'
@@ -79,27 +78,6 @@ def test_one_that_waited_for_a_worker_becomes_a_case_that_needs_none(tmp_path: P
 
 
 @pytest.mark.endurance
-def test_what_comes_in_the_same_millisecond_keeps_its_order(tmp_path: Path) -> None:
-    """No time passes at all, while the process repeatedly dies with several calls in flight."""
-    flow = load(world.make(tmp_path, flows.ITEMS))
-    script = {"once_look": 1, "book": 2}
-    for seed in range(6):
-        played = Simulator(flow, script, seed=seed, outside=[deciding("sign", "approve")]).start()
-        while played.status != "succeeded":
-            if played.random.random() < 0.15:
-                played.crash()
-            for wait in played.waits():
-                if wait["kind"] == "question":
-                    played.decide(wait["address"], "retry")
-            played.step()
-        assert {event["at"] for event in played.journal} == {played.now}
-
-        made = recorded(flow, played.graph, played.journal, "simulated", "recorded")
-
-        assert made.differences == [], text_of(made.case)
-
-
-@pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_random_flows_become_cases(stage: Stage, block: int) -> None:
     stage.world.script = SCRIPT
@@ -114,49 +92,6 @@ def test_random_flows_become_cases(stage: Stage, block: int) -> None:
         same(stage.engine, result.execution)
         recorded += 1
     assert recorded
-
-
-WAITING = (
-    TOOLS
-    + """
-steps:
-  - {id: go, next: {all: [ask, late]}}
-  - {id: ask, approval: {title: Sure?, remind: {every: 1h}, expires: 3d}, next: end}
-  - {id: late, wait: 20m}
-"""
-)
-
-
-def test_calls_of_a_shared_budget_are_those_of_the_case_alone(tmp_path: Path) -> None:
-    budget = "budget: {shared: [{key: team, period: day, tool_calls: 3}]}\n"
-    steps = "".join(f"  - {{id: {id}, python: 'effects:act', effect: idempotent}}\n" for id in "ab")
-    with Engine(None) as engine:
-        file = world.make(tmp_path / "flow", f"{budget}steps:\n{steps}")
-        ends = [engine.run(file, id=f"e{number}").status for number in range(3)]
-        assert ends == ["succeeded", "failed", "failed"]
-        same(engine, "e0")
-        differences = record(engine, "e1", "recorded").differences
-    assert differences[0] == "in a case, no other execution uses the shared budget 'team'"
-    assert len(differences) > 1
-
-
-def test_an_execution_that_waits_becomes_a_case_that_waits(stage: Stage) -> None:
-    result = stage.run(WAITING, id="it")
-    first = same(stage.engine, "it").case
-    stage.later(result.execution, 20 * 60)
-    stage.later(result.execution, 5 * 3600)
-    second = same(stage.engine, "it").case
-    stage.decide("ask", "approve", comment="yes")
-    third = same(stage.engine, "it").case
-
-    assert first["expect"]["waits"] == ["ask", "late"]
-    assert (second["expect"]["waits"], second["until"]) == (["ask"], "1h1ms")
-    assert third["approvals"]["ask"][0] == {
-        "after": "5h20m",
-        "by": "user:ben",
-        "choice": "approve",
-        "comment": "yes",
-    }
 
 
 def test_retries_items_and_failures_are_answers_in_order(stage: Stage) -> None:

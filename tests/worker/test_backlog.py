@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from flowengine.journal.records import Due
-from flowengine.worker.backlog import PROBATION, Backlog
+from flowengine.worker.backlog import Backlog
 
 
 def due(id: str, flow: str = "a", since: int = 0, deaths: int = 0) -> Due:
@@ -48,27 +48,6 @@ def test_within_a_flow_those_that_wait_longest_are_next() -> None:
     backlog.fill([due("old", since=1), due("new", since=2)])
 
     assert taken(backlog) == ["old"]
-
-
-def test_what_runs_is_not_taken_again() -> None:
-    backlog = Backlog()
-    backlog.fill([due("one")])
-    assert taken(backlog) == ["one"]
-
-    backlog.fill([due("one"), due("two")])
-
-    assert taken(backlog) == ["two"]
-
-
-def test_those_whose_process_died_begin_one_after_the_other() -> None:
-    """So that the one that ends its process is not mistaken for those beside it."""
-    backlog = Backlog(concurrency=5)
-    backlog.fill([due("twice", deaths=2), due("once", deaths=1), due("sound")])
-
-    assert taken(backlog) == ["once", "sound"]
-    assert taken(backlog, PROBATION / 2) == []
-    assert backlog.wait(PROBATION / 2) == PROBATION / 2
-    assert taken(backlog, PROBATION) == ["twice"]
 
 
 def test_the_next_whose_process_died_begins_once_the_last_one_is_through() -> None:

@@ -25,7 +25,6 @@ from tests.replacing import Limits
 
 BOUND = 60.0
 ASKING = "steps: [{id: ask, approval: {title: Go?}}]\n"
-FAILING = "steps: [{id: it, fail: {type: Bad, message: no}}]\n"
 NAPPING = "steps: [{id: nap, wait: 1h}]\n"
 
 
@@ -130,19 +129,6 @@ def test_it_wakes_when_another_process_has_written(
         await stage.until(lambda: engine.executions.result("it").ended)
         await deciding
         assert stage.worker.by_reports is reported
-
-    run(tmp_path, play)
-
-
-# Shows V3
-def test_it_wakes_when_a_timer_is_due(tmp_path: Path, limits: Limits) -> None:
-    limits(loop, LOOK=3600.0)
-
-    async def play(engine: Engine) -> None:
-        file = world.make(tmp_path, "steps: [{id: nap, wait: 300ms}]\n")
-        await engine.run_async(file, id="it")
-        stage = Stage(engine)
-        await stage.until(lambda: engine.executions.result("it").ended)
 
     run(tmp_path, play)
 
@@ -429,30 +415,5 @@ def test_an_execution_that_this_process_cannot_run_does_not_stop_it(tmp_path: Pa
         )
         errors = [one for one in stage.told if one.error is not None]
         assert [str(one.error) for one in errors] == ["no such plug-in"]
-
-    run(tmp_path, play)
-
-
-def test_an_execution_is_counted_and_told_by_the_worker_that_runs_it(tmp_path: Path) -> None:
-    """Two idle workers look at the same moment, and each finds what the other takes."""
-    count = 8
-
-    async def play(engine: Engine) -> None:
-        async with Engine(tmp_path / "store", linger=0) as other:
-            stages = [Stage(engine), Stage(other)]
-            for number in range(count):
-                file = world.make(tmp_path / f"{number}", FAILING if number % 2 else ASKING)
-                engine.start(file, id=f"e{number}")
-            for stage in stages:
-                stage.worker.poll()
-            tasks = [task for stage in stages for task in stage.worker._tasks]
-            await asyncio.wait(tasks)
-            for stage in stages:
-                assert stage.worker.taken == len([one for one in stage.told if one.result is None])
-            assert sum(stage.worker.taken for stage in stages) == count
-            assert sum(stage.worker.failed for stage in stages) == count / 2
-            told: list[str] = []
-            assert await other.take_async("e0", lambda: told.append("taken")) is None
-            assert not told, "it only waits: the other worker was faster, and is done"
 
     run(tmp_path, play)
