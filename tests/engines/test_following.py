@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Update
-from flowengine.engines.inspection.updates import OUTPUT, UpdateBacklog
+from flowengine.engines.inspection.updates import OUTPUT, PARTS, UpdateBacklog
 
 FLOW = """\
 flowengine: 1
@@ -269,3 +269,24 @@ def test_what_is_no_data_is_not_passed_on(tmp_path: Path) -> None:
 
     assert result.error is not None
     assert "type builtins.object cannot be kept" in result.error["message"]
+
+
+def taken(backlog: UpdateBacklog) -> list[tuple[str, Any]]:
+    return parts(list(iter(backlog.take, None)))
+
+
+def test_pieces_of_one_text_are_put_together_while_many_wait() -> None:
+    backlog = UpdateBacklog()
+    for _ in range(PARTS):
+        backlog.put(piece("x"))
+
+    for text, address in [("It ", "a"), ("is ", "a"), ("No.", "b"), ("so.", "a")]:
+        backlog.put(piece(text, address=address))
+    backlog.put(Update("x", "part", {"address": "a", "part": "end"}))
+    backlog.put(piece("Again.", address="a"))
+
+    texts = [("text", "xIt is "), ("text", "No."), ("text", "so.")]
+    assert taken(backlog)[PARTS - 1 :] == [*texts, ("end", None), ("text", "Again.")]
+    backlog.put(piece("y"))
+    backlog.put(piece("z"))
+    assert taken(backlog) == [("text", "y"), ("text", "z")]

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType, TimeoutType
+from temporalio.api.failure.v1 import Failure, TimeoutFailureInfo
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.bridge.proto.workflow_completion import Success, WorkflowActivationCompletion
+from temporalio.client import WorkflowHistory
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from flowengine import Engine
+from flowengine.engines.temporal import past
 from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.objects import VARIABLE as OBJECTS
-from flowengine.engines.temporal.requests import WATCH
+from flowengine.engines.temporal.past import _replayed
+from flowengine.engines.temporal.payloads import converter
+from flowengine.engines.temporal.requests import ATTEMPT, WATCH, beat_of
+from flowengine.engines.temporal.workflow import WorkflowDriver
+from flowengine.journal.shapes import unpack_event
 from tests.engines import world
 from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.test_temporal import replay
@@ -213,25 +224,6 @@ def are_watched(address: str, id: str, count: int) -> bool:
     return watches(runs(address, id)[-1]) >= count
 
 
-@pytest.mark.endurance(sample=200)
-@pytest.mark.parametrize("block", range(5))
-def test_attempts_that_are_stopped_as_they_become_long_have_ended(
-    block: int, server: StoreNamed, tmp_path: Path
-) -> None:
-    address, file = server("long"), world.make(tmp_path, TWO.replace("over: 30", "over: 1"))
-    ids = [f"raced-{block}-{number}" for number in range(10)]
-    with RunningWorker(address) as worker, Engine(address) as engine:
-        for id in ids:
-            engine.start(file, id=id)
-        for number, id in enumerate(ids):
-            world.until(partial(are_watched, address, id, number % 3))
-            engine.executions.cancel(id, resume=False)
-        assert {engine.resume(id).status for id in ids} == {"cancelled"}
-        (tmp_path / "go").touch()
-        assert worker.stop() == 0
-    assert rested(tmp_path) == []
-
-
 @pytest.mark.endurance(sample=100)
 @pytest.mark.parametrize("block", range(5))
 # Shows D13
@@ -274,3 +266,173 @@ def watched(server: StoreNamed, tmp_path_factory: pytest.TempPathFactory) -> lis
             [history] = runs(address, "watched")
             engine.executions.cancel("watched")
     return history
+
+
+class Lasting(UnsandboxedWorkflowRunner):
+    """Keeps a replayed workflow as its last task has left it: the library ends it afterwards."""
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        instance = super().create_instance(det)
+        activate = instance.activate
+
+        def last(act: Any) -> Any:
+            if any(job.HasField("remove_from_cache") for job in act.jobs):
+                return WorkflowActivationCompletion(run_id=act.run_id, successful=Success())
+            return activate(act)
+
+        instance.activate = last  # type: ignore[method-assign]
+        return instance
+
+
+class Ending:
+    """Another end of a history, and what its workflow does.
+
+    Args:
+        history: The history.
+        last: Type of the event after which the end begins.
+        activity: Type of the activity that this event is about.
+    """
+
+    def __init__(self, history: list[HistoryEvent], last: str, activity: str) -> None:
+        self.scheduled = next(
+            event.event_id
+            for event in history
+            if event.activity_task_scheduled_event_attributes.activity_type.name == activity
+        )
+        kind = EventType.Value(f"EVENT_TYPE_ACTIVITY_TASK_{last}")
+        about = history[self.scheduled - 1 :]
+        last_id = next(one.event_id for one in about if one.event_type == kind)
+        self.events = deepcopy(history[:last_id])
+        self.activities: list[tuple[str, bool]] = []
+        """Type of each activity, and whether it is to stop the attempt."""
+
+    def add(self, kind: str, *, before: int = 0, **attributes: Any) -> None:
+        """Add an event before the last ones."""
+        event = HistoryEvent(event_time=self.events[-1].event_time)
+        event.event_time.seconds += 3600  # when the timer is due
+        event.event_type = EventType.ValueType(EventType.Value(f"EVENT_TYPE_{kind}"))
+        part = getattr(event, f"{kind.lower()}_event_attributes")
+        part.SetInParent()
+        for name, value in attributes.items():
+            if isinstance(value, Failure | Payloads):
+                getattr(part, name).CopyFrom(value)
+            else:
+                setattr(part, name, value)
+        self.events.insert(len(self.events) - before, event)
+        for number, one in enumerate(self.events, 1):
+            one.event_id = number
+
+    def fire_timer(self, *, before: int = 0) -> None:
+        """Let the timer of the step fire."""
+        [timer] = [one for one in self.events if one.HasField("timer_started_event_attributes")]
+        id = timer.timer_started_event_attributes.timer_id
+        self.add("TIMER_FIRED", before=before, timer_id=id, started_event_id=timer.event_id)
+
+    def take(self) -> None:
+        """Let a worker take the task with the added events."""
+        self.add("WORKFLOW_TASK_SCHEDULED")
+        self.add("WORKFLOW_TASK_STARTED", scheduled_event_id=len(self.events))
+
+    def time_out(self, kind: str, *beat: Any) -> None:
+        """Let the activity time out."""
+        type = TimeoutType.ValueType(TimeoutType.Value(f"TIMEOUT_TYPE_{kind}"))
+        info = TimeoutFailureInfo(timeout_type=type)
+        if beat:
+            payloads = asyncio.run(converter(None).encode([*beat]))
+            info.last_heartbeat_details.CopyFrom(Payloads(payloads=payloads))
+        failure = Failure(message="timed out", timeout_failure_info=info)
+        self.add("ACTIVITY_TASK_TIMED_OUT", scheduled_event_id=self.scheduled, failure=failure)
+
+    def driver(self) -> WorkflowDriver:
+        """Return the execution as its workflow leaves it."""
+        # What a workflow asks the server for, and no server plays these histories.
+        begin, self.activities = WorkflowDriver._begun_activity, []
+
+        def begun(
+            driver: Any, run: Any, activity: str, given: list[Any], *rest: Any, **by: Any
+        ) -> Any:
+            self.activities.append((activity, given[-1] is True))
+            return begin(driver, run, activity, given, *rest, **by)
+
+        with patches_everywhere() as patch:
+            patch.setattr(WorkflowDriver, "_begun_activity", begun)
+            patch.setattr(past, "UnsandboxedWorkflowRunner", Lasting)
+            return _replayed(WorkflowHistory("watched", self.events), converter(None))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_attempt_that_is_stopped_in_the_task_with_its_result_is_still_ended(
+    before: int, watched: list[HistoryEvent]
+) -> None:
+    """The library drops the result, which says that the attempt is at work, and where."""
+    ending = Ending(watched, "COMPLETED", ATTEMPT)
+    ending.fire_timer(before=before)
+    ending.take()
+    driver = ending.driver()
+    assert ending.activities == [(ATTEMPT, False), (WATCH, True)]
+    assert driver.at_work
+    assert not driver.may_continue
+
+
+def test_an_outcome_that_the_watches_of_two_runs_bring_is_recorded_once(
+    watched: list[HistoryEvent],
+) -> None:
+    """That of the earlier run sends a message, because the server refuses its result."""
+    ending = Ending(watched, "SCHEDULED", WATCH)
+    result: dict[str, Any] = {"type": "succeeded", "value": "rested"}
+    unit = next(iter(ending.driver().execution.work))
+    late, brought = (
+        Payloads(payloads=asyncio.run(converter(None).encode([one])))
+        for one in ([unit, 1, result], result)
+    )
+    ending.add("ACTIVITY_TASK_STARTED", scheduled_event_id=ending.scheduled)
+    started = len(ending.events)
+    by: dict[str, Any] = {"scheduled_event_id": ending.scheduled, "started_event_id": started}
+    ending.add("ACTIVITY_TASK_COMPLETED", result=brought, **by)
+    ending.add("WORKFLOW_EXECUTION_SIGNALED", signal_name="late", input=late)
+    ending.take()
+    driver = ending.driver()
+    assert not driver.at_work
+    events = [unpack_event(one.payload, "") for one in driver.store.events("watched")]
+    assert [event["type"] for event in events] == ["started", "succeeded"]
+
+
+def test_an_attempt_that_is_stopped_before_its_watch_has_arrived_is_still_ended(
+    watched: list[HistoryEvent],
+) -> None:
+    ending = Ending(watched, "SCHEDULED", WATCH)
+    assert ending.driver().may_continue
+    ending.fire_timer()
+    ending.take()
+    task = len(ending.events)
+    ending.add("WORKFLOW_TASK_COMPLETED", scheduled_event_id=task - 1, started_event_id=task)
+    done: dict[str, Any] = {"workflow_task_completed_event_id": task + 1}
+    for shown in ("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "WORKFLOW_PROPERTIES_MODIFIED"):
+        ending.add(shown, **done)
+    ending.add("ACTIVITY_TASK_CANCEL_REQUESTED", scheduled_event_id=ending.scheduled, **done)
+    ending.add("ACTIVITY_TASK_CANCELED", scheduled_event_id=ending.scheduled)
+    ending.take()
+    driver = ending.driver()
+    assert ending.activities == [(ATTEMPT, False), (WATCH, False), (WATCH, True)]
+    assert driver.at_work
+    assert not driver.may_continue
+
+
+@pytest.mark.parametrize(
+    ("timeout", "beat", "is_cut"),
+    [
+        ("HEARTBEAT", [], False),  # no worker has received it, and the attempt may be at work
+        ("HEARTBEAT", beat_of(None), True),
+        ("SCHEDULE_TO_START", [], True),
+    ],
+)
+def test_only_an_activity_that_reached_its_worker_tells_that_it_is_dead(
+    timeout: str, beat: list[Any], is_cut: bool, watched: list[HistoryEvent]
+) -> None:
+    ending = Ending(watched, "SCHEDULED", WATCH)
+    ending.time_out(timeout, *beat)
+    ending.take()
+    driver = ending.driver()
+    assert driver.at_work is not is_cut
+    assert driver.execution.state["status"] == ("stalled" if is_cut else "running")
+    assert ending.activities == [(ATTEMPT, False), *[(WATCH, False)] * (1 if is_cut else 2)]

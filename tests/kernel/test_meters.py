@@ -12,6 +12,7 @@ from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.state.records import Budget
 from flowengine.kernel.view import DOLLAR, taken
+from tests.rows import each_row
 from tests.simulation.invariants import check_over
 from tests.simulation.simulator import Fails, Measures, Simulator
 from tests.testing.graphs import Described, graph, step, v, x
@@ -56,6 +57,15 @@ def test_calls_at_the_same_time_see_what_others_have_reserved() -> None:
     assert len(played.running) == 2  # the first reserves 100, the second overdraws once
     played.run()
     assert budget_of(played)["amounts"]["tokens"] == 80
+
+
+@each_row("given", [None, True, -3, "x", float("nan"), [1]])
+def test_what_is_no_amount_counts_for_nothing(given: Any) -> None:
+    played = turns({"tokens": 1000}, times=1)
+    played.script["ask"] = {"usage": {"in": given, "out": 3}}
+    played.run()
+
+    assert budget_of(played)["amounts"]["tokens"] == 3
 
 
 def test_a_subflow_counts_for_the_budgets_around_it_and_its_own() -> None:
@@ -191,6 +201,21 @@ def test_it_may_go_beyond_by_as_much_as_it_says() -> None:
     assert running(played).granted == {"tokens": 45}
 
 
+def test_people_raise_what_is_too_little() -> None:
+    played = asking({"tokens": 70, "then": "ask"}, needing(35, 100), times=2)
+    while played.step():
+        pass
+    [wait] = played.waits()
+    assert wait["title"] == "'test' has too little left of its 70 tokens. Continue?"
+    played.decide(wait["address"], "approve", form={"tokens": 72})
+    [wait] = played.waits()  # still too little
+    played.decide(wait["address"], "approve", form={"tokens": 200})
+
+    assert (running(played).measures, running(played).granted) == (False, {"tokens": 100})
+    played.run()
+    assert budget_of(played)["amounts"]["tokens"] == 80
+
+
 def at_once(items: int, budget: Described, needs: Measures, **more: Any) -> Simulator:
     over: Described = {"over": v(items), "names": ["item", "index", "key"]}
     over |= {"concurrency": v(items), "on_item_error": "continue"}
@@ -207,6 +232,24 @@ def test_who_waits_for_others_fails_when_they_have_used_it() -> None:
     assert len(errors) == 2
 
 
+def test_who_waits_for_others_may_be_withdrawn() -> None:
+    flow = graph(
+        step("race", parallel=[
+            worked_out("ask"),
+            step("other", group=[worked_out("ask2")], timeout=v("1s")),
+        ]),
+        budget={"tokens": 100, "then": "stop"},
+    )  # fmt: skip
+    played = Simulator(flow, {"ask": needing(30, 100), "ask2": needing(30, 100)}, order="first")
+    played.start()
+    played.step()
+    played.step()
+    assert budget_of(played)["queue"]
+    played.pass_time()
+
+    assert "queue" not in budget_of(played)
+
+
 def test_a_crash_settles_what_was_granted_and_works_it_out_anew() -> None:
     played = asking({"tokens": 1000}, needing(20, 100))
     played.crash()
@@ -219,6 +262,29 @@ def test_a_crash_settles_what_was_granted_and_works_it_out_anew() -> None:
     assert running(played).measures
     played.step()
     assert (running(played).attempt, running(played).granted) == (3, {"tokens": 100})
+
+
+def test_a_reservation_does_not_bring_a_cheaper_model() -> None:
+    flow = graph(
+        step("both", parallel=[worked_out("ask"), worked_out("ask2")]),
+        budget={"tokens": 1000, "fallback_at": 50, "then": "stop"},
+    )
+    needs = needing(20, 800)
+    played = Simulator(flow, {"ask": needs, "ask2": needs}, order="first").start()
+    played.step()
+    played.step()
+
+    assert [(run.fallback, run.granted) for run in played.running.values()] == [
+        (False, {"tokens": 800}), (False, {"tokens": 200}),
+    ]  # fmt: skip
+
+
+@each_row("said", [None, True, -3, "x", float("nan"), float("inf")])
+def test_needs_that_are_none_count_for_nothing(said: Any) -> None:
+    played = asking({"tokens": 100}, needing(said, said, said))
+    played.step()
+
+    assert running(played).granted == {"tokens": 0}
 
 
 def test_what_cleans_up_is_counted_and_gets_all_that_it_needs() -> None:
