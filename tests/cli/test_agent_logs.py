@@ -63,16 +63,3 @@ def test_the_option_shows_what_agents_do(
     level: str, lines: list[str], flowengine: CommandLine
 ) -> None:
     assert told(flowengine, "--log-level", level) == lines
-
-
-@pytest.mark.parametrize(("options", "lines"), [((), TOLD), (("--log-level", "warning"), TOLD[:1])])
-# Shows M79
-def test_the_variable_does_so_too_and_the_option_wins(
-    options: tuple[str, ...],
-    lines: list[str],
-    flowengine: CommandLine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("FLOWENGINE_LOG_LEVEL", "info")
-
-    assert told(flowengine, *options) == lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
@@ -85,32 +84,3 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(made: CommandLine) -> Non
     made("files", "save", "m1", "other.bin", "--to", "there", code=2)
     made("files", "save", "m1", "other.bin", "--to", "there", "--force")
     assert (outside.read_text(), link.is_symlink(), link.read_text()) == ("mine", False, "same")
-
-
-def test_what_is_no_directory_is_named(made: CommandLine) -> None:
-    (made.folder / "taken").write_text("")
-    for place in ("taken", "taken/deeper", "/dev/null"):
-        said = made("files", "save", "m1", "report.txt", "--to", place, code=2).err
-        assert f"cannot be written: {place.partition('/deeper')[0]} is not a directory" in said
-
-
-def test_files_are_chosen_by_name_and_digest(made: CommandLine) -> None:
-    saved = made("--json", "files", "save", "m1", ONE[:12], "--to", "a").json()
-    assert [(file["name"], file["path"]) for file in saved] == [("report.txt", "a/report.txt")]
-    for file, why in (
-        ("none.txt", "no file 'none.txt'"),
-        ("evil.txt", FORGED),
-        (ONE[:4], "no file"),
-    ):
-        assert why in made("files", "save", "m1", file, "--to", "a", code=9).err
-    assert names(made.folder / "a") == {"report.txt"}
-
-
-def test_executions_without_files_say_so(flowengine: CommandLine) -> None:
-    (flowengine.folder / "none.yaml").write_text(
-        "flowengine: 1\nid: none\nsteps: [{id: a, output: 1}]\n"
-    )
-    flowengine("run", "none.yaml", "--id", "n1")
-    for words in (("files", "list", "n1"), ("files", "save", "n1")):
-        assert "n1 keeps no files" in flowengine(*words).err
-    assert json.loads(flowengine("--json", "files", "save", "n1").out) == []

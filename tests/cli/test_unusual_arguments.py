@@ -9,10 +9,9 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import UsageError
-from tests.cli.conftest import CommandLine, also_served
+from tests.cli.conftest import CommandLine
 
 HELLO = "flowengine: 1\nid: hello\nsteps: [{id: a, output: 1}]\n"
-ASK = "flowengine: 1\nid: ask\nsteps: [{id: ask, approval: 'Go on?'}]\n"
 
 
 def test_a_named_pipe_is_no_flow_and_that_of_a_shell_is_read(
@@ -27,33 +26,6 @@ def test_a_named_pipe_is_no_flow_and_that_of_a_shell_is_read(
     os.close(ends[1])
     assert "ok" in flowengine("check", f"/dev/fd/{ends[0]}").out
     os.close(ends[0])
-
-
-@also_served
-def test_a_list_may_be_as_long_as_anybody_says(flowengine: CommandLine) -> None:
-    flowengine("run", flowengine.write("hello.yaml", HELLO))
-    flowengine("run", flowengine.write("ask.yaml", ASK), code=4)
-
-    assert "hello" in flowengine("list", "-n", "9" * 20).out
-    assert "Go on?" in flowengine("approvals", "list", "-n", "9" * 20).out
-
-
-def test_what_is_named_may_stand_on_both_sides_of_an_option(
-    flowengine: CommandLine, tmp_path: Path
-) -> None:
-    flow = flowengine.write("ask.yaml", ASK)
-    names = flowengine.write("names.yaml", "steps: {ask: sure}\n")
-    flowengine("run", flow, "--id", "one", code=4)
-    flowengine("run", flow, "--id", "two", code=4)
-    changed = flowengine.write("ask.yaml", ASK.replace("id: ask, app", "id: sure, app"))
-
-    said = flowengine("upgrade", changed, "--map", names, "one").out
-
-    assert "one" in said
-    assert "two" not in said
-    other = flowengine.write("hello.yaml", HELLO)
-    assert flowengine("check", changed, "--strict", other).out.count("ok") == 2
-    assert "unknown argument --mpa" in flowengine("upgrade", changed, "--mpa", "x", code=2).err
 
 
 @pytest.mark.endurance

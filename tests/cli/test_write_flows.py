@@ -61,19 +61,3 @@ def test_init_leaves_what_is_there_and_gives_editors_the_schema(
     }
     made = [json.loads((tmp_path / path).read_text()) for path in settings["yaml.schemas"]]
     assert made == [SCHEMA, json.loads(json.dumps(case_schema()))]
-
-
-def test_the_schema_is_printed_or_written(flowengine: CommandLine, tmp_path: Path) -> None:
-    printed = flowengine("schema")
-    written = flowengine("schema", "-o", "flow.json")
-
-    assert json.loads(printed.out) == SCHEMA
-    assert (tmp_path / "flow.json").read_text() == printed.out
-    assert written.err == "written to flow.json\n"
-    assert "not a directory" in flowengine("schema", "-o", "/dev/null/flow.json", code=2).err
-
-
-def test_the_schema_of_a_file_knows_its_words(flowengine: CommandLine, hello: Path) -> None:
-    schema = flowengine("schema", "--for", hello).json()
-
-    assert "greet" in schema["$defs"]["Target"]["enum"]

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from flowengine import Engine, load
-from flowengine.cli.program import main
 
 FLOW = """\
 flowengine: 1
@@ -55,18 +53,3 @@ def test_it_is_an_execution_of_a_flow_like_any_other() -> None:
         assert len(hashes) == 1
         assert hashes != {load("parent.yaml").hash}
         assert engine.executions.result(result.outputs["ids"][1]).outputs == {"sum": 12}
-
-
-def test_the_command_line_runs_it_too_and_tells_of_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["run", write()]) == 0
-    told = capsys.readouterr()
-    ids = told.out.split()[-2:]
-    assert told.err.count(" child") == 2
-
-    assert main(["--json", "list", "--flow", "child"]) == 0
-    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    text = json.dumps(shown)
-    assert text.count("succeeded") == 2
-    assert all(id.strip("-[], ") in text for id in ids)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from flowengine import Engine, Flow
+from flowengine import Engine
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk import Command, StepContext
 from flowengine.sdk.environments import background
@@ -60,19 +57,6 @@ def test_an_engine_has_one_manager_whichever_thread_asks_first() -> None:
 
             asked = [pool.submit(ask) for _ in range(4)]
             assert len({each.result(60) for each in asked}) == 1
-
-
-def test_a_flow_built_in_python_declares_them_too(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(Path.cwd()))
-    monkeypatch.delitem(sys.modules, "things", raising=False)
-    flow = Flow("it", environments={"toy": {"kind": "toy"}})
-    flow.step("a", action={"python": "things:use"}, environments=["toy"])
-    with Engine("store") as engine:
-        assert engine.run(flow).status == "succeeded"
-
-    assert (toy.opens, toy.releases) == (1, 1)
 
 
 class Runner(Toy):

@@ -17,7 +17,6 @@ steps:
   - {id: once_pay, python: "effects:stay"}
   - {id: after, python: "effects:act", effect: idempotent}
 """
-ASKING = "steps: [{id: ask, approval: {title: Go?}}, {id: b, output: 1}]\n"
 
 
 def statuses(engine: Engine, status: str | None = None) -> dict[str, str]:
@@ -94,35 +93,3 @@ def test_a_decision_that_nobody_has_taken_is_told_and_not_offered_again(
         assert why["command"] == "flowengine resume it"
         (tmp_path / "go").touch()
         assert engine.resume("it").status == "succeeded"
-
-
-def test_what_waits_for_somebody_is_not_interrupted(tmp_path: Path) -> None:
-    with Engine(tmp_path / "store") as engine:
-        file = world.make(tmp_path, ASKING)
-        [wait] = engine.run(file, id="it").waits
-        engine.start(file, id="recorded")
-        assert statuses(engine) == {"it": "waiting", "recorded": "recorded"}
-        assert statuses(engine, "interrupted") == {}
-        engine.approvals.approve(wait["id"])
-        assert statuses(engine) == {"it": "succeeded", "recorded": "recorded"}
-
-
-def test_pages_have_their_size_whatever_is_left_out(tmp_path: Path) -> None:
-    with Engine(tmp_path / "store") as engine:
-        file = world.make(tmp_path, ASKING)
-        for number in range(6):
-            [wait] = engine.run(file, id=f"e{number}").waits
-            if number % 2:
-                engine.approvals.approve(wait["id"], resume=False)
-
-        def pages(status: str) -> list[list[str]]:
-            found, after = [], None
-            while True:
-                page = engine.executions.list(status=status, limit=2, after=after)
-                found.append([one["execution"] for one in page.items])
-                if page.next is None:
-                    return found
-                after = page.next
-
-        assert pages("waiting")[:2] == [["e4", "e2"], ["e0"]]
-        assert pages("interrupted") == [["e5", "e3"], ["e1"]]

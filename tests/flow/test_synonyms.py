@@ -17,8 +17,6 @@ from flowengine.flow.source.synonyms import _OF, NAMES
 from flowengine.sdk.texts.near_words import nearest
 from tests.rows import each_row
 
-WORDS = [(where, word) for where, words in _OF.items() for word in words]
-
 
 def known(where: str) -> set[str]:
     """Return the keys of a model or a step kind."""
@@ -44,44 +42,11 @@ def errors(text: str) -> list[str]:
     return [f"{one.code} {one.hint}" for one in refused.value.diagnostics]
 
 
-@each_row(
-    ("steps", "hint"),
-    [
-        ('{id: a, foreach: [1], output: "${{ item + index }}"}', "map: {over"),
-        ('{id: a, while: x, output: "${{ round.number }}"}', "loop: {while"),
-        ("{id: a, try: [{id: b, output: 1}]}", "group: [steps]"),
-        ("{id: a, exit: 1}", "next: end"),
-        ("{id: a, branches: [{id: b, output: 1}]}", "parallel: [steps]"),
-        ("{id: a, type: http}", "the key of its action"),
-        ("{id: a, switch: {x: b}}, {id: b, output: 1}", "next: {first"),
-        ('{id: a, depends_on: b}, {id: b, output: "${{ steps.a.output }}"}', "next: THIS"),
-        ("{id: a, uses: tool, with: {x: 1}}", "call: TOOL"),
-        ("{id: a, approval: {prompt: Sure}}", "title"),
-        ("{id: a, http: {uri: 'http://x.y'}}", "url"),
-        ("{id: a, wait: {seconds: 5}}", "for: 10s"),
-        ("{id: a, map: {items: [1, 2]}, output: 1}", "over"),
-        ("{id: a, output: 1, retry: {max_attempts: 3}}", "attempts: 3"),
-    ],
-)
-def test_one_wrong_word_is_one_error(steps: str, hint: str) -> None:
-    (found,) = errors(f"steps: [{steps}]")
-    assert hint in found
-
-
 def test_first_names_of_paths_lead_to_those_that_are_there() -> None:
     for word, meant in {"params": "inputs", "outputs": "steps.x.output"}.items():
         (found,) = errors(f'steps: [{{id: a, output: "${{{{ {word}.x }}}}"}}]')
         assert f"did you mean '{meant}'?" in found
     assert set(NAMES.values()) <= {"inputs", "steps", "execution", "round", "error", "item"}
-
-
-@each_row(
-    ("expression", "hint"),
-    [("None", "write null"), ("True", "write true"), ("env.HOME", "declare an input or a secret")],
-)
-def test_values_of_other_languages(expression: str, hint: str) -> None:
-    (found,) = errors(f'steps: [{{id: a, output: "${{{{ {expression} }}}}"}}]')
-    assert found.startswith(f"E301 {hint}")
 
 
 @each_row(

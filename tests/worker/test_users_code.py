@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, Runner
+from flowengine import Engine
 from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import StoreError
 from flowengine.sdk.python import user_code
 from flowengine.server.running import Serving, serve
-from flowengine.testing import scripted
 from flowengine.util.blocking import run_on_new_loop
 from tests.engines import world
 from tests.replacing import Limits
@@ -101,15 +99,6 @@ def test_whatever_a_function_does_its_execution_fails_and_others_go_on(
     failed = {name for name, one in ended.items() if error in json.dumps(one.error)}
     assert failed == ({"reduce"} if it == "stays" else FLOWS.keys() - {"tasks"})
     assert ended["tasks"].status == "succeeded"
-
-
-def test_instructions_that_do_not_return_end_the_turn(limits: Limits) -> None:
-    limits(user_code, FUNCTION_SECONDS=0.2)
-    released = threading.Event()
-    agent = Agent(name="desk", instructions=lambda: str(released.wait(60)), model="scripted/x")
-    with scripted(), pytest.raises(Exception, match="instructions of agent 'desk' did not"):
-        Runner().run(agent, "Write.")
-    released.set()
 
 
 class FullStore(MemoryStore):
