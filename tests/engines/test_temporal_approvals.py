@@ -121,28 +121,6 @@ def test_the_rules_of_the_workers_host_hold(store: str, config: Path) -> None:
     assert acted() == []
 
 
-MANY = """\
-steps:
-  - id: ask
-    map: {over: "${{ range(70) }}", as: n}
-    approval: {title: "Number ${{ n }}?"}
-outputs: {all: "${{ steps.ask.output.map(one, one.choice) }}"}
-"""
-
-
-def test_any_number_of_open_approvals_can_be_decided(store: str) -> None:
-    with Engine(store, user="user:ana", durability="power") as engine:
-        result = engine.run(write(MANY, "many"), id="many")
-        waits = [*result.waits]
-        assert len(waits) == 70
-        oldest = waits[0]["id"]
-        assert engine.approvals.show(oldest[:8])["id"] == oldest
-        for wait in waits:
-            decided = engine.approvals.approve(wait["id"])
-        assert decided.result is not None
-        assert decided.result.status == "succeeded"
-
-
 @pytest.mark.parametrize("end", ["terminate", "cancel"])
 def test_a_workflow_that_was_ended_in_temporal_leaves_nothing_open(store: str, end: str) -> None:
     file = write("steps: [{id: ask, approval: Sure?}]\n", end)

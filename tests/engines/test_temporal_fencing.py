@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 from flowengine import Engine
 from flowengine.errors import NoWorker
 from tests.engines.own_network import OwnNetwork
-from tests.engines.temporal_server import PROGRAM, RunningWorker, StoreNamed
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.world import until
 
 pytestmark = pytest.mark.endurance
@@ -254,40 +253,3 @@ def test_a_function_that_holds_the_interpreter_keeps_its_attempt(
             "started",
             "succeeded",
         }
-
-
-WAITING = """\
-flowengine: 1
-id: reset
-signals: {go: {}}
-steps: [{id: hear, wait: {signal: go}}]
-"""
-
-
-def test_an_execution_that_temporal_has_reset_is_listed_once(address: str, tmp_path: Path) -> None:
-    (tmp_path / "flow.yaml").write_text(WAITING)
-    server, _, namespace = address.removeprefix("temporal://").partition("/")
-    command = [str(PROGRAM), "workflow", "reset", "--address", server, "--namespace", namespace]
-    command += ["--workflow-id", "reset", "--type", "FirstWorkflowTask", "--reason", "test"]
-    with RunningWorker(address), Engine(address) as engine:
-        assert engine.run(tmp_path / "flow.yaml", id="reset").status == "waiting"
-        [before] = engine.executions.result("reset").waits
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        until(
-            lambda: (
-                [
-                    wait["since"] != before["since"]
-                    for wait in engine.executions.result("reset").waits
-                ]
-                == [True]
-            ),
-            pause=0.1,
-        )
-        for status, listed in ((None, ["waiting"]), ("failed", [])):
-            until(lambda: statuses(engine, status) == listed, pause=0.1, bound=30)  # noqa: B023
-            assert statuses(engine, status) == listed
-
-
-def statuses(engine: Engine, status: str | None) -> list[str]:
-    """Return the statuses of the executions in a list."""
-    return [row["status"] for row in engine.executions.list(flow="reset", status=status).items]

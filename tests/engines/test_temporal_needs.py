@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
-from flowengine.errors import UsageError
-from tests.engines.temporal_server import RunningWorker, StoreNamed, command_line
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.test_temporal import replay, wait_until
 
 pytestmark = pytest.mark.endurance
@@ -94,31 +93,3 @@ def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
         assert outputs["b"] in boxes
         assert (outputs["k"], outputs["c"]) == (gpu.process.pid, box.process.pid)
     asyncio.run(replay(address, "it"))
-
-
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        ("needs: [a, b, c, d, e]", "more than 4 labels of a worker"),
-        ("needs: [gpu], environments: [box]", "environments of other scopes than 'step'"),
-    ],
-)
-def test_what_it_cannot_do_is_refused_by_name(
-    server: StoreNamed, tmp_path: Path, step: str, message: str
-) -> None:
-    flow = tmp_path / "flow.yaml"
-    flow.write_text(
-        "flowengine: 1\nid: no\nenvironments: {box: {kind: files}}\n"
-        f"steps: [{{id: s, run: {{argv: [a]}}, in: host, {step}}}]\n"
-    )
-    with Engine(server("needs")) as engine, pytest.raises(UsageError, match=message):
-        engine.start(flow)
-
-
-def test_a_caller_offers_nothing(server: StoreNamed) -> None:
-    with pytest.raises(UsageError, match="a caller offers nothing"):
-        Engine(server("needs"), offers=["gpu"])
-    many = [word for label in "abcde" for word in ("--offers", label)]
-    done = command_line("worker", "--store", server("needs"), *many)
-    assert done.code == 2
-    assert "at most 4 are possible here" in done.err
