@@ -32,7 +32,8 @@ class CaseFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the plays of each case."""
         for played in read_cases(self.path):
-            yield self._item(played, "")
+            seldom = [pytest.mark.endurance] if "seldom" in played.told else []
+            yield self._item(played, "", *seldom)
             if "crash" in played.plays:
                 yield self._item(played, "crash", pytest.mark.endurance)
             if "temporal" in played.plays:

@@ -25,7 +25,10 @@ SCRIPTED = ("simulator", "player", "engine", "crash")
 OPERATED = ("engine", "crash", "temporal")
 """How a case with operations is played."""
 HEAD = "flowengine: 1\nid: flow\n"
-OWN = ("name", "about", "flow", "fill", "columns", "each", "except", "files", "refused", "warns")
+OWN = (
+    *("name", "about", "flow", "fill", "columns", "each", "except", "files", "refused", "warns"),
+    "seldom",
+)
 """Keys of a case that only the runner reads."""
 OF_SCRIPTS = ("time", "calls", "then")
 """Those of a case with a script."""

@@ -177,17 +177,6 @@ def first_message(flowengine: CommandLine) -> Any:
     return next(one["output"] for one in steps if one["kind"] == "ask")
 
 
-def test_a_message_has_several_lines(folder: Path, flowengine: CommandLine) -> None:
-    terminal = Terminal(folder, "chat", "talk.yaml")
-    terminal.answer("> ", "I am\\\n")
-    terminal.answer("… ", "Ana,\x1b\rof Delft.\n")
-    terminal.answer("> ", "\x04")
-    terminal.end(0)
-    terminal.close()
-
-    assert first_message(flowengine) == "I am\nAna,\nof Delft."
-
-
 MAIL = "Dear team,\n\napprove\nplease read on.\napprove\n\nYours, Eve"
 
 

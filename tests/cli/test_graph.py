@@ -253,22 +253,3 @@ def test_json_and_graphml_are_read_by_networkx(flowengine: CommandLine, every: P
     ]
     assert told[0] == told[1]
     assert sorted(of_xml.edges()) == sorted(compiled.edges())
-
-
-@also_served
-def test_data_of_an_execution_has_the_status_of_its_steps(
-    flowengine: CommandLine, trio: Path
-) -> None:
-    ids = flowengine("run", trio, code=4).ids
-    flowengine("approve", ids[0], code=4)
-
-    data = flowengine("graph", flowengine.newest(), "--format", "json").json()
-    xml = ElementTree.fromstring(
-        flowengine("graph", flowengine.newest(), "--format", "graphml").out
-    )
-
-    nodes = {node["id"]: node for node in data["nodes"]}
-    assert (nodes["ask"]["status"], nodes["ask"]["activations"]) == (
-        "waiting", "2 waiting, 1 succeeded",
-    )  # fmt: skip
-    assert "2 waiting, 1 succeeded" in {data.text for data in xml.iter() if data.text}

@@ -22,7 +22,6 @@ steps: STEPS
 outputs: {o: "${{ steps.b.output }}"}
 """
 TWO = "[{id: a, call: box.get, with: {n: 1}}, {id: b, call: box.get, with: {n: 2}}]"
-ONE = "[{id: b, call: box.get, with: {n: 2}}]"
 SWAPS = """
   - {id: a, call: box.get, with: {n: 2}}
   - {id: s, call: box.swap, with: {n: 1}}
@@ -62,14 +61,6 @@ def approved(engine: Engine, wait: Any, **how: Any) -> Any:
     return result
 
 
-def test_one_that_has_not_changed_is_called() -> None:
-    with Engine("store") as engine:
-        [wait] = engine.run(write(TWO)).waits
-        assert len(engine.approvals.show(wait["id"])["source"]) == 64
-    with Engine("store") as engine:
-        assert approved(engine, wait).outputs == {"o": 'get was given {"n": 2}'}
-
-
 def test_one_that_is_described_otherwise_is_asked_about_anew_with_the_difference() -> None:
     with Engine("store") as engine:
         [wait] = engine.run(write(TWO)).waits
@@ -99,25 +90,6 @@ def test_a_server_that_is_a_declared_environment_is_looked_at_as_well() -> None:
         listed("Deletes all.")
         [again] = approved(engine, wait).waits
     assert "+Deletes all." in again["difference"].splitlines()
-
-
-def test_a_no_to_the_changed_one_is_one() -> None:
-    with Engine("store") as engine:
-        [wait] = engine.run(write(TWO)).waits
-        listed("Deletes all.")
-        [again] = approved(engine, wait).waits
-        result = engine.approvals.reject(again["id"]).result
-    assert result is not None
-    assert result.error is not None
-    assert result.error["type"] == "Rejected"
-    assert called() == ['get {"n": 1}']
-
-
-def test_of_one_that_nobody_had_asked_the_server_about_nothing_was_known() -> None:
-    with Engine("store") as engine:
-        [wait] = engine.run(write(ONE)).waits
-        assert "source" not in engine.approvals.show(wait["id"])
-        assert approved(engine, wait).status == "succeeded"
 
 
 @pytest.mark.endurance

@@ -201,6 +201,7 @@ def test_a_past_moment_is_replayed_from_a_snapshot_near_by(
         assert applied() < length / 2
 
 
+@pytest.mark.endurance
 def test_a_fork_has_an_index_of_its_past(
     folder: Path, monkeypatch: pytest.MonkeyPatch, applied: Callable[[], int]
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_fork_has_an_index_of_its_past(
         compare(fork.execution, monkeypatch, applied)
 
 
+@pytest.mark.endurance
 def test_an_upgraded_execution_has_an_index_under_both_flows(
     folder: Path, monkeypatch: pytest.MonkeyPatch, applied: Callable[[], int]
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 from flowengine.flow.export.definition import expanded
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel, Part
-from flowengine.flow.models.base import NOT_YET
 from flowengine.flow.source.diagnostics import Diagnostics, render
 from flowengine.flow.source.yaml_source import read_text
 from tests.rows import each_row
@@ -131,40 +130,6 @@ def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:
     _, errors = load(f"{HEAD}steps:\n  - {{id: a, teleport: {{to: moon}}}}\n")
 
     assert errors == ["4:13 E102 unknown key 'teleport' in a step"]
-
-
-# The keys of test cases are read elsewhere.
-@each_row(("part", "key"), sorted(key for key in NOT_YET if key[0] != "Case"))
-def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> None:
-    value = {"join": "none", "in": "box", "then": "fallback"}.get(key, "x")
-    places = {
-        "FlowModel": f"{key}: {value}\n{GREET}",
-        "Budget": f"budget: {{tool_calls: 3, {key}: {value}}}\n{GREET}",
-        "Defaults": f"defaults: {{{key}: {value}}}\n{GREET}",
-        "Limits": f"limits: {{{key}: {value}}}\n{GREET}",
-        "Secret": f"secrets: {{KEY: {{{key}: {value}}}}}\n{GREET}",
-        "Tool": f"tools: {{t: {{python: 'a:b', {key}: {value}}}}}\n{GREET}",
-        "shell": f"tools: {{t: {{shell: {{argv: [ls], {key}: {value}}}}}}}\n{GREET}",
-        "Step": f"steps:\n  - {{id: a, group: [{{id: b}}], {key}: {value}}}\n",
-        "Compensation": f"steps:\n  - {{id: a, compensate: {{call: b, {key}: {value}}}}}\n",
-        "Handler": f"steps:\n  - {{id: a, on_error: [{{next: end, {key}: {value}}}]}}\n",
-        "Map": f"steps:\n  - {{id: a, map: {{over: 3, {key}: {value}}}}}\n",
-        "Loop": f"steps:\n  - {{id: a, loop: {{until: '${{{{ 1 }}}}', max: 1, {key}: {value}}}}}\n",
-        "Lock": f"steps:\n  - {{id: a, lock: {{key: b, {key}: {value}}}}}\n",
-        "Emit": f"steps:\n  - {{id: a, emit: {{signal: b, {key}: {value}}}}}\n",
-        "Wait": f"steps:\n  - {{id: a, wait: {{{key}: {value}}}}}\n",
-        "Alternative": f"steps:\n  - {{id: a, wait: {{all: [{{id: b, {key}: {value}}}]}}}}\n",
-        "Environment": f"environments: {{e: {{kind: files, {key}: {value}}}}}\n{GREET}",
-        "Start": f"start: [{{signal: b, {key}: {value}}}]\n{GREET}",
-        "Agent": f"agents: {{a: {{instructions: b, {key}: {value}}}}}\n{GREET}",
-        "AskFirst": f"environments: {{e: {{kind: files, approval: {{{key}: x}}}}}}\n{GREET}",
-        "AskBeforeCall": f"tools: {{t: {{shell: [t], approval: {{{key}: x}}}}}}\n{GREET}",
-        "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",
-    }
-
-    _, errors = load(HEAD + places[part])
-
-    assert any(" E502 not supported yet: " in error for error in errors)
 
 
 def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

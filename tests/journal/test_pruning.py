@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from flowengine import Engine
 from flowengine.journal.sqlite import pruning
 from tests.replacing import Limits
 
 
+@pytest.mark.endurance
 def test_others_write_while_many_executions_are_removed(tmp_path: Path, limits: Limits) -> None:
     limits(pruning, _BATCH=10)
     flow = tmp_path / "flow.yaml"

@@ -6,7 +6,6 @@ from typing import Any
 
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Run
-from tests.rows import each_row
 from tests.simulation.explorer import deciding, explore
 from tests.simulation.simulator import Asks, Simulator
 from tests.testing.graphs import calls, graph, output_of, step, v, x
@@ -64,42 +63,6 @@ def test_a_call_that_was_approved_before_is_asked_about_anew_as_its_tool_says() 
     played.decide("a", "approve")
     assert inputs(played) == [{"args": {"n": 2}}] * 2
     assert played.run().outputs == {"a": 5}
-
-
-def test_an_execution_that_moves_to_another_form_of_its_flow_asks_anew() -> None:
-    played = asked(one())
-    other = graph(
-        step("a", tool="get", input=v({"args": {"n": 5}})),
-        state={"n": {"default": 1}},
-        outputs={"a": v(output_of("a"))},
-    )
-    played.upgrade(other)
-    played.run()
-    [wait] = played.waits()
-    assert wait["subject"] == {"args": {"n": 5}}
-    played.decide("a", "approve")
-    assert played.run().outputs == {"a": 7}
-
-
-@each_row("phase", ["approved", "running"])
-def test_an_approval_from_before_a_move_does_not_count_for_what_the_step_is_now(phase: str) -> None:
-    lock = {"key": v("k"), "scope": "global"}
-    flow = one(lock=lock) if phase == "approved" else one()
-    played = Simulator(flow, {"a": ASKS}, order="first").start()
-    played.step() if phase == "approved" else None
-    played.finish("a")
-    played.decide("a", "approve")
-    other = graph(
-        step("a", tool="get", input=v({"args": {"n": 5}}), effect="idempotent", **(
-            {"lock": lock} if phase == "approved" else {})),
-        state={"n": {"default": 1}},
-        outputs={"a": v(output_of("a"))},
-    )  # fmt: skip
-    played.upgrade(other)
-    if phase == "running":
-        played.crash()  # the attempt is over, and another one starts
-    played.step()
-    assert [run.approved for run in played.running.values()] in ([], [None])
 
 
 # Shows F45

@@ -122,6 +122,7 @@ class World:
         assert sum(counted.values()) == taken(self.played.state["budget"], "tokens") <= TOKENS
 
 
+@pytest.mark.endurance(sample=4)
 @pytest.mark.parametrize("block", range(4))
 def test_each_execution_in_the_background_is_heard_or_cancelled_once(block: int) -> None:
     heard = 0

@@ -11,9 +11,6 @@ from tests.rows import each_row
 from tests.simulation.simulator import Fails, Simulator
 from tests.testing.graphs import graph, step, v, x
 
-APPROVE = {"id": "approve", "counts_as": "approve"}
-REJECT = {"id": "reject", "counts_as": "reject"}
-
 
 def begin(flow: Graph, script: Any = None) -> Simulator:
     return Simulator(flow, script, order="first").start()
@@ -40,19 +37,6 @@ def test_only_the_conditions_that_name_what_has_changed_are_looked_at() -> None:
 
     assert begin(flow).run().status == "succeeded"
     assert looked == ["a", "b", "b", "a"]
-
-
-def test_late_decision_changes_nothing() -> None:
-    given = {"title": "t", "choices": [APPROVE, REJECT]}
-    played = begin(graph(step("ask", action="approval", input=v(given))))
-    wait = played.waits()[0]["id"]
-    played.decide("ask", "approve")
-    before = played.state.copy()
-
-    played.apply({"type": "decided", "at": played.now, "wait": wait, "choice": "reject"})
-
-    before["events"] += 1
-    assert played.state == before
 
 
 SIDES = """

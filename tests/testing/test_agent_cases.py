@@ -205,28 +205,6 @@ def test_a_changed_prompt_or_tool_fails_at_the_first_difference(
     assert problem in found[0]
 
 
-def test_agents_that_work_at_the_same_time_become_a_case(tmp_path: Path) -> None:
-    steps = """
-steps:
-  - id: ask
-    map: {over: [1, 2, 3], as: n}
-    agent: first
-    with: {prompt: "What is ${{ n }} + 1?"}
-outputs: {answers: "${{ steps.ask.output }}"}
-"""
-    script: list[Any] = []
-    for n in (1, 2, 3):
-        when = {"contains": f"What is {n}", "turn": 0}
-        script.append({"calls": [call("add", f"c{n}", a=n, b=1)], "when": when})
-        script.append({"text": f"It is {n + 1}.", "when": {"contains": str(n + 1), "turn": 1}})
-    one = Case(tmp_path, flow(ADDER, steps), script)
-    assert one.run().outputs == {"answers": ["It is 2.", "It is 3.", "It is 4."]}
-
-    found = recorded(one)
-    assert sorted(found["agents"])[0] == "ask[0]/first"
-    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
-
-
 def test_branches_of_what_is_generated_are_not_asked_for(tmp_path: Path) -> None:
     played(tmp_path, SUM, flow(ADDER))
 

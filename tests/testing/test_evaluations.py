@@ -19,7 +19,7 @@ from flowengine import Engine
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.flow.evaluations import load_evaluation
-from flowengine.testing.eval_report import Estimate, difference, rate, report_on
+from flowengine.testing.eval_report import Estimate, difference, rate
 from flowengine.testing.evaluation import Evaluation, Trial
 from flowengine.util.blocking import run_on_new_loop
 from tests.command_line import PROGRAM, flowengine
@@ -224,27 +224,3 @@ def test_the_examples_run_without_a_key(
     assert [trial.passed for trial in trials] == passed, trials
     assert len(told) == len(trials)
     assert all(trial.status != "error" for trial in trials)
-
-
-def test_the_format_of_a_public_set_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A script solves problems in the format of GSM8K, and gets the last one wrong."""
-    folder = Path(shutil.copytree(EXAMPLES, tmp_path / "evals"))
-    monkeypatch.chdir(folder)
-    rows = [json.loads(line) for line in Path("gsm8k.jsonl").read_text().splitlines()]
-    replies: list[Any] = []
-    for number, row in enumerate(rows):
-        answer = str(row["answer"])
-        text = f"{answer}1" if number % 5 == 4 else answer
-        when = {"contains": row["question"]}
-        replies.append({"when": when, "text": text, "usage": {"cost_usd": 0.001}})
-    with using(ScriptedModel(replies)), Engine(tmp_path / "store") as engine:
-        plan = load_evaluation("arithmetic.eval.yaml")
-        trials = run_on_new_loop(Evaluation(engine, plan, "gsm8k").run(lambda trial: None))
-    [report] = report_on(trials, {}).variants
-
-    assert len(rows) == report.cases == 5
-    assert [trial.passed for trial in trials] == [number % 5 != 4 for number in range(5)]
-    assert rounded(report.scores["exact"]) == (0.8, 0.3755, 0.9638)
-    assert report.cost_usd == pytest.approx(0.005)

@@ -15,7 +15,7 @@ from flowengine.engines.flows import load
 from flowengine.errors import Conflict, NotFound
 from flowengine.testing.recording import RecordedCase, record, text_of
 from tests.engines import flows, world
-from tests.language.stage import Call, Stage
+from tests.language.stage import Stage
 from tests.language.test_any_order import SCRIPT, accepted, drawn
 from tests.simulation.simulator import Fails
 from tests.testing.faulty_store import FaultyStore, ProcessDied
@@ -94,42 +94,6 @@ def test_random_flows_become_cases(stage: Stage, block: int) -> None:
     assert recorded
 
 
-def test_retries_items_and_failures_are_answers_in_order(stage: Stage) -> None:
-    tries = 0
-
-    def flaky(call: Call) -> str:
-        nonlocal tries
-        tries += 1
-        if tries < 3:
-            raise Fails("Flaky", "not yet", retryable=True)
-        return "done"
-
-    text = (
-        TOOLS
-        + """
-steps:
-  - {id: a, call: act, with: {value: 1}, retry: {attempts: 3, delay: 1m}}
-  - {id: b, map: {over: "${{ ['x', 'y'] }}", as: it, key: "${{ it }}"}, call: act, with: {value: "${{ it }}"}}
-  - {id: c, call: act, with: {value: 3}}
-"""  # noqa: E501
-    )
-    broken = Fails("Broken", "for good", retryable=False, data={"n": 1})
-    result = stage.run_script(text, {"a": flaky, "c": broken})
-
-    case = same(stage.engine, result.execution).case
-
-    failure = {"type": "Flaky", "message": "not yet", "retryable": True}
-    assert case["tools"]["a"] == [
-        {"with": {"value": 1}, "raise": failure},
-        {"with": {"value": 1}, "raise": failure},
-        {"with": {"value": 1}, "return": "done"},
-    ]
-    assert case["tools"]["b[x]"] == [{"with": {"value": "x"}, "return": "x"}]
-    assert case["tools"]["b[y]"] == [{"with": {"value": "y"}, "return": "y"}]
-    assert case["expect"]["error"]["type"] == "Broken"
-    assert case["expect"]["path"] == ["a", "b", "b[x]", "b[y]", "c"]
-
-
 def test_what_an_operator_did_is_part_of_the_case(stage: Stage) -> None:
     text = (
         TOOLS
@@ -155,37 +119,6 @@ outputs: {b: "${{ steps.b.output }}"}
     assert [(one["fork"], one["set"]) for one in fork["operator"]] == [("b", {"n": 7})]
     assert [one["retry"] for one in again["operator"]] == ["b"]
     assert fork["expect"]["outputs"] == {"b": 7}
-
-
-def test_signals_quorum_groups_and_cancelling(stage: Stage, tmp_path: Path) -> None:
-    text = """
-signals: {paid: {key: "${{ inputs.order }}", data: {type: integer}}}
-inputs: {order: {type: string}}
-steps:
-  - id: ask
-    approval: {title: Sure?, assignees: ["group:bosses"], need: 2}
-  - {id: wait, wait: {signal: paid}}
-  - {id: long, wait: 300d}
-"""
-    folder = tmp_path / "config" / "flowengine"
-    folder.mkdir(parents=True)
-    (folder / "settings.yaml").write_text("groups: {bosses: [ann, cleo]}\n")
-    with Engine(None, clock=stage.clock, user="user:ann", ttl=1e6) as engine:
-        flow = stage.flow(text)
-        stage.do(engine.run_async(flow, {"order": "o1"}, id="it"))
-        wait = engine.approvals.list().items[0]["id"]
-        stage.do(engine.approvals.decide_async(wait, "approve"))
-        stage.clock.seconds += 3600
-        stage.do(engine.approvals.decide_async(wait, "approve", by="user:cleo"))
-        stage.do(engine.signal_async("paid", 3, key="o1"))
-        stage.do(engine.executions.cancel_async("it", reason="enough"))
-        case = same(engine, "it").case
-
-    assert case["groups"] == {"bosses": ["user:ann", "user:cleo"]}
-    assert [one["by"] for one in case["approvals"]["ask"]] == ["user:ann", "user:cleo"]
-    assert case["signals"][0]["name"] == "paid"
-    assert case["cancel"]["reason"] == "enough"
-    assert case["expect"]["status"] == "cancelled"
 
 
 def test_no_secret_gets_into_a_case(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
