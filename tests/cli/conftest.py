@@ -236,17 +236,6 @@ steps:
 outputs:
   paid: ${{ default(steps.pay.output, steps.refuse.output) }}
 """
-TRIO = """\
-flowengine: 1
-id: trio
-steps:
-  - id: each
-    map: {over: 3}
-    group:
-      - id: ask
-        approval: {title: "Keep ${{ index }}?", batch: trio}
-        next: {outcome: {approve: end, reject: end}}
-"""
 
 
 @pytest.fixture
@@ -257,8 +246,3 @@ def hello(flowengine: CommandLine) -> Path:
 @pytest.fixture
 def refund(flowengine: CommandLine) -> Path:
     return flowengine.write("refund.yaml", REFUND)
-
-
-@pytest.fixture
-def trio(flowengine: CommandLine) -> Path:
-    return flowengine.write("trio.yaml", TRIO)

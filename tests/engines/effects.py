@@ -9,7 +9,6 @@ import json
 import os
 import threading
 import time
-from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from flowengine.sdk import StepContext, StepError, quick
 HERE = Path(__file__).parent
 SLOWLY = float((HERE / "slowly").read_text() or 0.004) if (HERE / "slowly").exists() else 0.0
 """Seconds before and after each effect, in which the process may be killed."""
-PLACE: ContextVar[str] = ContextVar("place", default="nobody's")
 
 
 def note(context: StepContext, result: object) -> None:
@@ -51,15 +49,6 @@ def act_on_thread(context: StepContext, value: int = 0) -> int:
 @quick
 def add(a: int = 0, b: int = 0) -> int:
     return a + b
-
-
-async def change_place() -> str:
-    PLACE.set("changed")
-    return PLACE.get()
-
-
-async def tell_place() -> str:
-    return PLACE.get()
 
 
 def may_go_on() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sysconfig
-from subprocess import CalledProcessError, TimeoutExpired
 from typing import Any
 
 import pytest
@@ -73,22 +72,6 @@ def test_what_led_to_an_exception_follows_it() -> None:
     assert not [line for line in hidden if line.startswith("after")]
     [at] = [n for n, line in enumerate(openly) if line.startswith("after json.decoder.JSONDecode")]
     assert "raise RuntimeError" in openly[at - 1]
-
-
-def test_an_error_that_a_step_kind_raises_on_purpose_has_no_traceback() -> None:
-    result = {"exit_code": 1, "stdout": "", "stderr": "no\n"}
-
-    assert evidence_of(ExitCode("exit code 1", data=result), plain) == {"stderr": "no\n"}
-
-
-def test_the_output_of_a_program_that_a_function_ran_is_evidence() -> None:
-    for error, output in (
-        (CalledProcessError(1, "make", "a", "no rule"), {"stdout": "a", "stderr": "no rule"}),
-        (CalledProcessError(1, "make", stderr=b"no \xff"), {"stderr": "no \ufffd"}),
-        (TimeoutExpired("make", 1, output=b"late", stderr=None), {"stdout": "late"}),
-        (CalledProcessError(1, "make"), {}),
-    ):
-        assert evidence_of(error, plain) == output
 
 
 def test_an_error_of_the_language_that_the_user_raises_has_one() -> None:

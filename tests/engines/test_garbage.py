@@ -63,26 +63,3 @@ def test_an_operation_that_fails_keeps_nothing_until_the_next_search() -> None:
         fails(given)
     del given, fails
     assert kept() is None
-
-
-def test_views_are_read_without_a_search(tmp_path: Path) -> None:
-    path, searches = tmp_path / "f.yaml", list[str]()
-    path.write_text("flowengine: 1\nid: f\nsteps: [{id: each, map: 300, output: {a: {b: [1]}}}]\n")
-    with Engine(tmp_path / "store") as engine:
-        one, other = (engine.run(path).execution for _ in range(2))
-        _ = engine.executions.show(other), engine.executions.diff(one, other)  # imports first
-        before = gc.get_threshold()
-        gc.callbacks.append(lambda phase, _: searches.append(phase))
-        gc.set_threshold(100)
-        try:
-            for _ in (
-                engine.executions.show(one),
-                engine.executions.show(one, until=2),
-                engine.executions.diff(one, other),
-            ):
-                with engine.executions.folds(one) as (_, tree):
-                    tree.level("each")
-        finally:
-            gc.set_threshold(*before)
-            del gc.callbacks[-1]
-    assert len(searches) <= 30

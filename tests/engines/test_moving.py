@@ -478,15 +478,3 @@ def test_what_cannot_be_moved_is_refused(text: str, why: str, tmp_path: Path) ->
         assert engine.executions.result("stays") == before
     refused = flowengine("--store", folder, "migrate", "--to", folder, "stays")
     assert (refused.code, "both stores are" in refused.err) == (2, True)
-
-
-def test_directories_are_stores_like_others(tmp_path: Path) -> None:
-    flow = flow_of(tmp_path, SIGNALS)
-    with Engine(tmp_path / "one", linger=0) as one, Engine(tmp_path / "two", linger=0) as two:
-        one.run(flow, id="a")
-        one.executions.migrate("a", to=tmp_path / "two")
-        one.run(flow, id="a")
-        with pytest.raises(Conflict, match="there is an execution a already"):
-            one.executions.migrate("a", to=tmp_path / "two")
-        assert [two.signal("add", n, execution="a").first for n in range(3)] == [True] * 3
-        assert two.executions.result("a").outputs == {"all": [0, 1]}

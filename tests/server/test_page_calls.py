@@ -51,20 +51,6 @@ def test_hostile_arguments_are_shown_harmless_and_unchanged_by_an_approval(
     assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["two\nlines", "\n first is empty", "a\r\nb", "a\r\nb\nc\rd", "so\xadft \u200f", "short", ""],
-)
-def test_an_approval_without_a_change_is_no_edit(api: Api, text: str) -> None:
-    result, address = asked(api, text)
-    assert (
-        "<strong>Approve</strong> makes the call with these values."
-        in Browser(api)("GET", address).text
-    )
-    approve(Browser(api), address)
-    assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
-
-
 def approve(browser: Browser, address: str, old: str = "", new: str = "") -> None:
     """Send the form of an approval as it is, or with one change."""
     fields = as_sent(browser("GET", address).text)
