@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -116,6 +117,17 @@ def test_it_is_the_same_in_every_sandbox(flowengine: CommandLine, provider: str)
 
     assert (code, out.splitlines()[-1]) == (4, "Bob 1 /tmp"), (out, err)
     assert ("without a sandbox" in err) == (provider == "host")
+
+
+def test_results_as_json_with_secrets_masked(flowengine: CommandLine) -> None:
+    text = "cd /tmp\necho $TOKEN $GREETING; false | true\necho 'open\n"
+
+    code, out, err = piped(flowengine, text, *BOX, "--json")
+
+    first, second, third = map(json.loads, out.splitlines())
+    assert (first["exit_code"], first["cwd"], first["status"]) == (0, "/tmp", "done")
+    assert (second["output"], second["pipe_codes"]) == ("*** hello\n", [1, 0])
+    assert (third["status"], third["exit_code"], code, err) == ("syntax_error", 2, 2, "")
 
 
 def test_the_end_of_the_shell_ends_it(flowengine: CommandLine) -> None:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,6 +118,14 @@ def test_depth_is_bounded_to_the_same_level(depth: int, innermost: Any) -> None:
     wanted, kept = outcome(to_plain, value), outcome(keep, value)
 
     assert kept == wanted if isinstance(wanted, str) else kept.value == wanted
+
+
+def test_value_that_holds_itself_is_refused() -> None:
+    value: dict[str, Any] = {}
+    value["self"] = [value]
+
+    with pytest.raises(ValidationError, match="contains itself"):
+        keep(value)
 
 
 @sliced(examples=15)

@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.running.driving import SYNC_SECONDS
 from flowengine.journal.encoding import pack
 from tests.engines import child, world
 from tests.testing.faulty_store import FaultyStore, ProcessDied
@@ -156,6 +158,20 @@ def test_a_crash_at_any_write_of_a_start_blocks_no_later_one(tmp_path: Path, the
         if writes <= crash:
             return
     raise AssertionError("it never came through")
+
+
+def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path: Path) -> None:
+    def write(_number: int, method: str) -> None:
+        if method == "commit":  # the claim must be on disk when the loop takes over
+            sleep(2 * SYNC_SECONDS)
+
+    with Engine(FaultyStore(on_write=write), linger=0) as engine:
+        for id in ("e0", "e1"):
+            assert engine.run(holds(tmp_path, "global"), id=id).status == "waiting"
+        assert (
+            engine.executions.why("e1")[0]["what"]
+            == "waiting for the lock 'a', which execution e0 holds"
+        )
 
 
 @pytest.mark.endurance

@@ -190,6 +190,18 @@ def test_an_empty_file_says_so(text: str) -> None:
     assert messages(read_text(text)) == ["1:1 the file is empty"]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_file() -> None:
+    source = read_bytes(b"\xef\xbb\xbfid: a\n", "f.yaml")
+
+    assert source.data == {"id": "a"}
+    assert source.position(("id",)).column == 5
+
+
+@each_row("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_a_byte_order_mark_declares_the_encoding(encoding: str) -> None:
+    assert read_bytes("id: é\n".encode(encoding), "f.yaml").data == {"id": "é"}
+
+
 @each_row(
     ("written", "meant"),
     [
@@ -207,6 +219,14 @@ def test_escapes_of_json_are_read_in_double_quotes(written: str, meant: Any) -> 
     source = read_text(written)
 
     assert (messages(source)[0] if source.problems else source.data) == meant
+
+
+@each_row("end", ["\n", "\r\n", "\r"])
+def test_lines_count_the_same_with_any_line_end(end: str) -> None:
+    source = read_text(end.join(["a: 1", "b: 2", "c: x", ""]))
+
+    assert source.position(("c",)) == Position(3, 4, 1, "flow.yaml")
+    assert source.line_text(3) == "c: x"
 
 
 def test_line_breaks_of_yaml_1_1_are_refused_in_text() -> None:

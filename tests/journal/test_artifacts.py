@@ -63,6 +63,16 @@ def test_an_artifact_cannot_be_written_by_accident(store: SqliteStore) -> None:
     assert path.stat().st_mode & 0o222 == 0
 
 
+def test_putting_mends_a_file_that_was_altered(store: SqliteStore) -> None:
+    path = store.fetch_artifact(store.put_artifact("e1", b"content", "a").sha256)
+    path.chmod(0o600)
+    path.write_bytes(b"altered")
+
+    store.put_artifact("e1", b"content", "a")
+
+    assert path.read_bytes() == b"content"
+
+
 def test_what_cannot_be_put_leaves_no_file(store: SqliteStore) -> None:
     with pytest.raises(NotFound):
         store.put_artifact("e9", b"content", "a")

@@ -347,6 +347,14 @@ def test_an_empty_file_is_no_new_store(path: Path) -> None:
     assert path.stat().st_size == 0
 
 
+@pytest.mark.parametrize("name", ["a b?c#d%20.db", "ü.db"])
+def test_a_store_may_have_any_name(tmp_path: Path, name: str) -> None:
+    store = SqliteStore(tmp_path / name)
+    begin(store)
+    store.close()
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+
+
 # Damaged files
 
 
