@@ -69,7 +69,6 @@ SOMETIMES = (VARIES, AT_ONCE, POLLED)
 
 TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     POLLED: {
-        "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),
         "engines/test_running": (
             "test_printed_text_goes_to_standard_output_or_to_subscribers",
             "test_subscribers_are_told_what_is_on_disk",
