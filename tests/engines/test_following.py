@@ -290,3 +290,16 @@ def test_pieces_of_one_text_are_put_together_while_many_wait() -> None:
     backlog.put(piece("y"))
     backlog.put(piece("z"))
     assert taken(backlog) == [("text", "y"), ("text", "z")]
+
+
+@pytest.mark.usefixtures("little_room")
+def test_each_execution_has_a_gap_of_its_own() -> None:
+    backlog = UpdateBacklog()
+    backlog.put(piece("x" * ROOM))
+
+    for _ in range(3):
+        backlog.put(piece("a", "one"))
+        backlog.put(piece("b", "other"))
+
+    [_, *gaps] = iter(backlog.take, None)
+    assert [(one.execution, one.data["count"]) for one in gaps] == [("one", 3), ("other", 3)]
