@@ -91,7 +91,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path
 
 
-@pytest.mark.endurance(sample=6)
+@pytest.mark.endurance(sample=12)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
