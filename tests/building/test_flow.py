@@ -14,7 +14,6 @@ from flowengine.flow.building.steps import Words
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models import Step
 from tests.building import work
-from tests.rows import each_row
 
 
 def same(flow: Flow, text: str) -> None:
@@ -34,29 +33,6 @@ def same(flow: Flow, text: str) -> None:
 def run(flow: Flow, inputs: dict[str, Any] | None = None) -> ExecutionResult:
     with Engine(None) as engine:
         return engine.run(flow, inputs)
-
-
-def test_steps_in_a_row_with_parameters_by_name() -> None:
-    flow = Flow("refund", inputs={"customer": str, "amount": float})
-    fetch = flow.step(work.fetch)
-    flow.step(work.pay)
-    flow.output("name", fetch.output.name)
-
-    same(
-        flow,
-        """
-inputs: {customer: {type: string}, amount: {type: number}}
-steps:
-  - id: fetch
-    python: tests.building.work:fetch
-    with: {customer: "${{ inputs.customer }}"}
-    effect: idempotent
-    retry: {attempts: 2, delay: 1ms}
-  - {id: pay, python: "tests.building.work:pay", with: {amount: "${{ inputs.amount }}"}}
-outputs: {name: "${{ steps.fetch.output.name }}"}
-""",
-    )
-    assert run(flow, {"customer": "ana", "amount": 5.0}).outputs == {"name": "ANA"}
 
 
 def test_a_branch_by_conditions_and_one_by_outcomes() -> None:
@@ -131,39 +107,6 @@ outputs: {both: "${{ steps.both.output }}"}
 """,
     )
     assert run(flow, {"topic": "a b"}).outputs == {"both": [9, "counted"]}
-
-
-def test_cases_by_a_value_lead_on_to_one_step() -> None:
-    flow = Flow("sort", inputs={"kind": str})
-    begin = flow.step("begin")
-    bill = flow.step("bill", output="a bill")
-    note = flow.step("note", output="a note")
-    letter = flow.step("letter", output="a letter")
-    last = flow.step("last", output=cel.default(letter.output, bill.output))
-    begin.match(cel.inputs.kind, {"bill": bill, "letter": note.to(letter)}, otherwise="end").to(
-        last
-    )
-    flow.output("last", last.output)
-
-    same(
-        flow,
-        """
-inputs: {kind: {type: string}}
-steps:
-  - id: begin
-    next:
-      first:
-        - {when: "${{ inputs.kind == 'bill' }}", to: bill}
-        - {when: "${{ inputs.kind == 'letter' }}", to: note}
-        - {else: end}
-  - {id: bill, output: a bill, next: last}
-  - {id: note, output: a note, next: letter}
-  - {id: letter, output: a letter, next: last}
-  - {id: last, output: "${{ default(steps.letter.output, steps.bill.output) }}"}
-outputs: {last: "${{ steps.last.output }}"}
-""",
-    )
-    assert run(flow, {"kind": "letter"}).outputs == {"last": "a letter"}
 
 
 def test_ways_with_conditions_at_the_same_time() -> None:
@@ -369,28 +312,6 @@ def test_types_become_schemas() -> None:
         engine.run(flow, {"customer": "a", "lines": [{"article": "x", "count": "y"}]})
 
 
-@each_row(
-    ("type", "schema"),
-    [
-        (str, {"type": "string"}),
-        (list[dict[str, int]], {"type": "array", "items": {"type": "object",
-         "additionalProperties": {"type": "integer"}}}),
-        (str | None, {"type": ["string", "null"]}),
-        (Any, {}),
-        (list, {"type": "array"}),
-        (list[work.Account], {"type": "array", "items": {"type": "object", "properties":
-         {"name": {"type": "string"}, "score": {"type": "number"}},
-         "required": ["name", "score"]}}),
-        (work.Tree, {"type": "object", "properties": {"name": {"type": "string"}}}),
-        ({"type": "string", "minLength": 3}, {"type": "string", "minLength": 3}),
-    ],
-)  # fmt: skip
-def test_a_type_as_a_schema(type: Any, schema: dict[str, Any]) -> None:
-    flow = Flow("typed", inputs={"x": type})
-    flow.step("a")
-    assert flow.compile().flow["inputs"] == {"x": schema}
-
-
 def test_shared_definitions_stand_where_they_are_looked_for() -> None:
     flow = Flow("typed", inputs={"orders": list[work.Order]})
     flow.step("a")
@@ -434,15 +355,6 @@ def test_a_file_is_read_and_extended(tmp_path: Path) -> None:
     assert run(flow).outputs == {"text": "Hello, world"}
     assert load(flow).hash == flow.compile().hash
     assert check(flow) == []
-
-
-def test_a_change_is_seen_and_what_is_unchanged_is_compiled_once() -> None:
-    flow = Flow("grows")
-    flow.step("one", output=1)
-    first = flow.compile()
-    assert flow.compile() is first
-    flow.step("two", output=2)
-    assert flow.compile().hash != first.hash
 
 
 def test_a_step_is_still_its_function() -> None:

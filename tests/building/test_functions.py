@@ -159,31 +159,6 @@ def test_a_module_of_a_package_is_found_from_anywhere(tmp_path: Path) -> None:
     assert imported.stdout.split()[0] == str(tmp_path), imported.stderr
 
 
-@pytest.mark.endurance
-@pytest.mark.parametrize("how", [["-c"], ["-"]])
-def test_functions_of_a_program_in_no_file_run_in_memory_only(
-    tmp_path: Path, how: list[str]
-) -> None:
-    text = (
-        "from flowengine import Engine, Flow\nflow = Flow('f')\n@flow.step\ndef f() -> int:\n"
-        "    return 3\n"
-        "flow.output('x', '${{ steps.f.output }}')\n"
-        "with Engine(None) as engine: print(engine.run(flow).outputs)\n"
-        "with Engine() as engine: engine.run(flow)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, *how, *([text] if how == ["-c"] else [])],
-        input=text,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "{'x': 3}\n", done.stderr
-    assert "the program of f() is in no file, which no other process can import" in done.stderr
-    assert "put the functions of the steps into a module" in done.stderr
-
-
 CELLS = (
     """
 from dataclasses import dataclass
@@ -282,12 +257,6 @@ def test_functions_of_a_notebook_run_in_memory(
     for write in (flow.to_yaml, flow.to_python):
         with pytest.raises(UsageError, match=r"is in no file"):
             write()
-
-
-def test_a_file_with_a_name_that_is_no_module_is_refused(tmp_path: Path) -> None:
-    program(tmp_path, "my-flow.py", SCRIPT + GUARD)
-    done = python("my-flow.py", cwd=tmp_path)
-    assert "is my-flow.py, which no other process can import" in done.stderr
 
 
 def test_a_test_can_replace_what_a_flow_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import ast
-import linecache
 import re
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -155,14 +152,6 @@ def test_steps_of_several_files_are_told_each_in_its_own(tmp_path: Path) -> None
     assert "  - {id: a, retry: 0}" in str(raised.value)
 
 
-def test_a_flow_without_source_has_errors_all_the_same() -> None:
-    found: dict[str, Flow] = {}
-    exec("from flowengine import Flow\nflow = Flow('f')\nflow.step('a', retry=0)", found)
-
-    with pytest.raises(FlowFileError, match=r"<string>:3:1: error\[E103\]"):
-        found["flow"].compile()
-
-
 def test_a_signal_or_tool_that_is_not_there() -> None:
     flow = Flow("f")
     flow.step("a", call="nothing")
@@ -174,34 +163,3 @@ def test_a_signal_or_tool_that_is_not_there() -> None:
 
     codes = {one.code for one in raised.value.diagnostics}
     assert {"E401", "E301"} <= codes
-
-
-def test_a_file_is_parsed_once_however_many_expressions_it_has(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    steps = "".join(f'flow.step("s{n}", output="${{{{ inputs.n }}}}")\n' for n in range(40))
-    source = f"from flowengine import Flow\nflow = Flow('f', inputs={{'n': int}})\n{steps}"
-    file = tmp_path / "app.py"
-    file.write_text(source)
-    parsed: list[str] = []
-    parse = ast.parse
-
-    def counted(text: Any, *rest: Any, **more: Any) -> Any:
-        parsed.append(text)
-        return parse(text, *rest, **more)
-
-    monkeypatch.setattr(ast, "parse", counted)
-
-    found: dict[str, Flow] = {}
-    exec(compile(source, file, "exec"), found)
-    found["flow"].compile()
-    assert parsed.count(source) == 1
-
-    changed = source.replace("inputs.n ", "inputs.m ")
-    file.write_text(changed)
-    linecache.checkcache(str(file))
-    exec(compile(changed, file, "exec"), found)
-    with pytest.raises(FlowFileError) as raised:
-        found["flow"].compile()
-    assert parsed.count(changed) == 1
-    assert [one.line for one in raised.value.diagnostics] == list(range(3, 43))

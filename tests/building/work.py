@@ -17,10 +17,6 @@ class Account(TypedDict):
     score: float
 
 
-class Tree(TypedDict, total=False):
-    name: str
-
-
 @step(effect="idempotent", retry={"attempts": 2, "delay": "1ms"})
 def fetch(customer: str) -> Account:
     return {"name": customer.upper(), "score": len(customer) / 10}

@@ -25,20 +25,6 @@ def at_next_lock(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> 
     monkeypatch.setattr(fcntl, "flock", slow)
 
 
-def test_one_has_it_at_a_time_and_nothing_is_left_of_it(temporary: Path) -> None:
-    first, second = BuildLock("built:1"), BuildLock("built:1")
-
-    assert first.acquire()
-    assert not second.acquire()
-    assert BuildLock("built:2").acquire()
-    first.release()
-    assert second.acquire()
-    assert not first.acquire()
-    second.release()
-
-    assert [one.name.split("-")[1] for one in temporary.iterdir()] == ["2"]
-
-
 def test_one_that_opened_the_file_before_it_was_removed_does_not_have_the_lock(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,14 +43,3 @@ def test_one_that_opened_the_file_before_it_was_removed_does_not_have_the_lock(
     assert second.acquire()
     second.release()
     assert list(temporary.iterdir()) == []
-
-
-def test_one_that_opened_the_file_before_it_was_removed_looks_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    first, second = BuildLock("built:1"), BuildLock("built:1")
-    assert first.acquire()
-    at_next_lock(monkeypatch, first.release)
-
-    assert not second.acquire()
-    assert second.acquire()

@@ -24,7 +24,6 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.environments import Spec, background
 from flowengine_envs.kinds.bash import BashProvider
-from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes.docker import accounts, building, image
@@ -103,6 +102,7 @@ exec(code, {"__name__": "__main__"})
 """Reports that it is an older Python."""
 
 
+@pytest.mark.endurance
 def test_one_with_an_old_python_is_refused_with_what_mends_it(
     context: Path, tmp_path: Path
 ) -> None:
@@ -129,6 +129,7 @@ def test_one_without_what_a_shell_needs_is_refused_with_what_mends_it(
     assert time.monotonic() - began < 45  # at once, without waiting for a shell
 
 
+@pytest.mark.endurance
 def test_the_user_inside_has_a_name(context: Path, tmp_path: Path) -> None:
     write(
         context,
@@ -152,6 +153,7 @@ def test_the_user_inside_has_a_name(context: Path, tmp_path: Path) -> None:
         assert bash.run("whoami").stdout == "own\n"
 
 
+@pytest.mark.endurance
 def test_a_daemon_that_sees_other_temporary_files_gives_no_name_but_a_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_daemon_that_sees_other_temporary_files_gives_no_name_but_a_container(
         assert bash.run("id -u; whoami").stdout == f"{user()}\n"
 
 
+@pytest.mark.endurance
 def test_a_list_of_users_that_is_too_large_is_left_as_it_is(context: Path, tmp_path: Path) -> None:
     write(context, "RUN yes other:x:70000:70000::/:/bin/sh | head -n 100000 >> /etc/passwd")
     config = {"image": {"build": str(context)}}
@@ -170,14 +173,7 @@ def test_a_list_of_users_that_is_too_large_is_left_as_it_is(context: Path, tmp_p
         assert int(told) > 3000000
 
 
-def test_a_list_of_users_that_is_no_file_is_left_as_it_is(context: Path, tmp_path: Path) -> None:
-    write(context, "RUN ln -sf /nowhere /etc/passwd && ln -sf /etc/shadow /etc/group")
-    with opened(
-        BashProvider(), Docker, tmp_path, config={"image": {"build": str(context)}}
-    ) as bash:
-        assert bash.run("id -u").stdout == f"{user()}\n"
-
-
+@pytest.mark.endurance
 def test_it_is_built_once_and_again_when_something_changes(context: Path) -> None:
     first = build(context)
     made = connect().images.get(first).id
@@ -194,6 +190,7 @@ def test_it_is_built_once_and_again_when_something_changes(context: Path) -> Non
     assert {first, second, third, fourth} <= tags()
 
 
+@pytest.mark.endurance
 def test_two_at_once_build_it_once(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds: list[str] = []
     real = building._build  # what builds: a second build of the same image leaves no trace
@@ -216,32 +213,6 @@ def test_two_at_once_build_it_once(context: Path, monkeypatch: pytest.MonkeyPatc
     assert list(locks) == []
 
 
-def test_the_kind_docker_keeps_the_image_it_was_opened_with(context: Path, tmp_path: Path) -> None:
-    workspace = tmp_path / "work"
-    workspace.mkdir()
-    config = {"image": {"build": str(context)}}
-    with opened(DockerProvider(), Docker, workspace, config=config) as docker:
-        text = (context / "data.txt").read_text()
-        (context / "data.txt").write_text("changed meanwhile")
-        first = docker.run(["cat", "/opt/data.txt"])
-        assert first.stdout == text
-        assert first.image == docker.image
-        assert docker.run(["true"], image=image.description().tag).image != docker.image
-
-
-def test_stages_arguments_and_another_dockerfile(context: Path) -> None:
-    base = image.description().tag
-    (context / "other").mkdir()
-    (context / "other" / "File").write_text(
-        f"FROM {base} AS one\nARG WHO\nRUN echo $WHO > /opt/who\nFROM one AS two\nRUN exit 1\n"
-    )
-    told = {"dockerfile": "other/File", "target": "one", "args": {"WHO": "ana"}}
-    tag = build(context, image=told)
-
-    said = connect().containers.run(tag, ["cat", "/opt/who"], remove=True)
-    assert said == b"ana\n"
-
-
 def test_a_build_that_fails_shows_what_it_said(context: Path) -> None:
     write(context, "RUN echo the cause >&2; exit 7")
     before = {one["Id"] for one in connect().api.containers(all=True)}
@@ -256,13 +227,6 @@ def test_a_build_that_fails_shows_what_it_said(context: Path) -> None:
     write(context, "NONSENSE here")
     with pytest.raises(EnvironmentStartFailed, match="NONSENSE"):
         build(context)
-
-
-def test_commands_of_a_build_have_no_network(context: Path) -> None:
-    write(context, "RUN ls /sys/class/net > /opt/net")
-    said = connect().containers.run(build(context), ["cat", "/opt/net"], remove=True)
-
-    assert said == b"lo\n"
 
 
 @pytest.mark.parametrize("size", [0, 5_000, 1_000_000])
@@ -335,6 +299,7 @@ def test_what_cannot_be_is_refused_before_anything_is_built(
         build(context, image={"dockerfile": "Linked"})
 
 
+@pytest.mark.endurance
 def test_a_spec_builds_relative_to_its_working_folder(
     context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +315,7 @@ def test_a_spec_builds_relative_to_its_working_folder(
     assert told.stdout == (context / "data.txt").read_text()
 
 
+@pytest.mark.endurance
 @pytest.mark.wherever("kind")
 @pytest.mark.parametrize("kind", ["bash", "docker"])
 def test_a_build_may_take_longer_than_a_start(context: Path, tmp_path: Path, kind: str) -> None:
@@ -376,11 +342,3 @@ def test_a_build_has_a_bound_of_its_own(context: Path, tmp_path: Path) -> None:
         pytest.raises(EnvironmentStartFailed, match=r"image built or fetched\) within 1 s"),
     ):
         manager.ensure(spec)
-
-
-def test_an_image_without_what_a_sandbox_needs_says_so(context: Path, tmp_path: Path) -> None:
-    (context / "Dockerfile").write_text("FROM scratch\nCOPY data.txt /data.txt\n")
-    workspace = tmp_path / "work"
-    workspace.mkdir()
-    with pytest.raises(EnvironmentStartFailed, match="has no python3"):
-        open_resource(BashProvider(), Docker, workspace, config={"image": {"build": str(context)}})

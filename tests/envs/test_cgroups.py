@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.sdk.environments import background
 from flowengine_envs.sandboxes.cgroups import CgroupTree, Group, GroupLimits, find, find_group
-from tests.envs.users import as_ordinary_user
 
 LIMITS = GroupLimits(memory=1 << 20, processes=7, cpus=0.5)
 
@@ -75,19 +73,6 @@ def test_the_group_of_a_container_is_found_in_both_versions() -> None:
     assert find_group("", "0::/\n", "pids") is None
 
 
-def test_what_may_not_be_written_is_not_taken() -> None:
-    def look(folder: Path) -> CgroupTree | None:
-        folder.chmod(0o500)
-        return find(mount("cgroup", "/", folder, "memory"), "4:memory:/\n")
-
-    assert as_ordinary_user(look) is None
-
-
-def test_without_control_groups_there_is_none() -> None:
-    assert find("", "") is None
-    assert find("", "0::/\n") is None
-
-
 @pytest.mark.parametrize(
     ("version", "files"),
     [
@@ -136,7 +121,3 @@ def test_kills_for_want_of_memory_are_counted(tmp_path: Path, version: int, name
     (tmp_path / "group" / name).write_text("oom 9\nunder_oom 0\noom_kill 3\n")
 
     assert group.memory_kills() == 3
-
-
-def test_a_group_that_is_gone_is_no_fault(tmp_path: Path) -> None:
-    background().run(Group(CgroupTree(2, {"memory": tmp_path}), "group").remove())

@@ -8,8 +8,6 @@ import inspect
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,9 +17,7 @@ import pytest
 from docker.errors import APIError
 from pydantic import ValidationError
 
-from flowengine import function_to_json
 from flowengine.sdk import (
-    EnvironmentClosed,
     EnvironmentStartFailed,
     EnvironmentUnavailable,
 )
@@ -100,22 +96,6 @@ def test_making_one_contacts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 # Shows S5
-def test_another_platform_is_warned_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    asked = DockerConfig(image="x", platform="linux/riscv64", workspace_mount=str(tmp_path))
-    env = DockerEnv(asked)
-    with caplog.at_level(logging.WARNING):
-        # The request for its container, which is made without a daemon only here.
-        first, second = [env._request() for _ in range(2)]
-
-    assert (first.config.image, second.config.platform) == ("x", "linux/riscv64")
-    [record] = [each for each in caplog.records if each.name.startswith("flowengine")]
-    assert "linux/riscv64" in record.getMessage()
-    env.close()
-
-
-# Shows S5
 def test_what_is_asked_for_reaches_the_daemon_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,14 +130,7 @@ def test_what_is_asked_for_reaches_the_daemon_as_it_is(
 # Code
 
 
-def test_code_gives_output_errors_and_result(env: DockerEnv | LocalEnv) -> None:
-    told = env.execute_code('print("a"); import sys; print("b", file=sys.stderr); _result = 3')
-    assert told == ("a\n", "b\n", "3")
-    assert env.execute_code("x = 41") == ("", "", "")
-    assert env.execute_code("_result = x + 1").result == "42"
-    assert env.execute_code("1 + 1").result == "2"
-
-
+@pytest.mark.wherever("kind")
 def test_a_command_gives_its_exit_code_and_all_that_it_printed(env: DockerEnv | LocalEnv) -> None:
     heard: list[str] = []
     done = env.run_command("echo one; echo two >&2; echo $HOME > home; exit 3", heard.append)
@@ -190,23 +163,6 @@ def test_a_folder_that_is_not_there_is_made_for_the_caller(kind: str, tmp_path: 
         assert (path.stat().st_uid, path.stat().st_gid) == (os.getuid(), os.getgid())
 
 
-# Shows S3
-def test_opening_twice_gives_one(env: DockerEnv | LocalEnv) -> None:
-    before = env.resource
-    env.init_container()
-    assert env.resource is before
-
-
-def test_coroutines_have_verbs_of_their_own(env: DockerEnv | LocalEnv) -> None:
-    async def work() -> str:
-        with pytest.raises(RuntimeError, match=r"async_execute_code\(\)"):
-            env.execute_code("1")
-        await env.async_init_container()
-        return (await env.async_execute_code("6 * 7")).result
-
-    assert asyncio.run(work()) == "42"
-
-
 # Shows S10
 def test_a_lost_sandbox_is_opened_anew_and_that_is_told(kind: str, tmp_path: Path) -> None:
     env = make(kind, tmp_path)
@@ -224,27 +180,6 @@ def test_a_lost_sandbox_is_opened_anew_and_that_is_told(kind: str, tmp_path: Pat
     assert env.generation == 2
 
 
-# Shows S6
-def test_closing_twice_is_harmless_and_use_is_refused(kind: str, tmp_path: Path) -> None:
-    env = make(kind, tmp_path)
-    env.init_container()
-    env.close()
-    env.close()
-    with pytest.raises(EnvironmentClosed):
-        env.execute_code("1")
-    with pytest.raises(EnvironmentClosed):
-        _ = env.resource
-
-
-def test_local_imports_what_this_process_can_import(tmp_path: Path) -> None:
-    with make("local", tmp_path) as env:
-        done = env.execute_code("import sys, pydantic\npydantic.__file__, sys.prefix")
-
-    import pydantic
-
-    assert done.result == repr((pydantic.__file__, sys.prefix)), done
-
-
 # Shows S46b
 def test_local_warns_at_each_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
@@ -258,6 +193,7 @@ def test_local_warns_at_each_start(tmp_path: Path, caplog: pytest.LogCaptureFixt
 # Tools
 
 
+@pytest.mark.wherever("kind")
 def test_the_tool_gives_output_and_errors(env: DockerEnv | LocalEnv) -> None:
     def run(code: str) -> Any:
         return run_python_code(code, context_variables={"code_env": env})  # type: ignore[call-arg]
@@ -269,29 +205,6 @@ def test_the_tool_gives_output_and_errors(env: DockerEnv | LocalEnv) -> None:
     assert list(inspect.signature(run_python_code).parameters) == ["code", "timeout"]
 
 
-def test_the_tool_as_a_model_is_shown_it() -> None:
-    shown = function_to_json(run_python_code)["function"]
-
-    assert shown["name"] == "run_python_code"
-    assert shown["parameters"]["required"] == ["code"]
-    properties = shown["parameters"]["properties"]
-    assert {name: one["type"] for name, one in properties.items()} == {
-        "code": "string",
-        "timeout": ["number", "null"],
-    }
-
-
-def test_the_timeout_of_the_model_counts_up_to_that_of_the_environment(tmp_path: Path) -> None:
-    run: Any = run_python_code
-    with make("local", tmp_path, timeout=1) as env:
-        for asked, said in (
-            (0.5, "longer than 0.5 s (its timeout)"),
-            (60, "longer than 1 s (limits."),
-        ):
-            told = run("import time; time.sleep(60)", asked, context_variables={"code_env": env})
-            assert said in told
-
-
 CAUSES = {
     "import os; print('a'); os._exit(7)": ("a\n", "Error: Crashed", "exit code 7"),
     "import time; print('a'); time.sleep(60)": ("a\n", "Error: Timeout", "longer than 4 s"),
@@ -300,6 +213,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.wherever("kind")
 @pytest.mark.parametrize("code", CAUSES)
 def test_the_tool_says_why_there_is_no_result(env: Any, tmp_path: Path, code: str) -> None:
     kind = "docker" if isinstance(env, DockerEnv) else "local"
@@ -325,53 +239,8 @@ def test_a_tool_gets_its_environment_and_hides_it() -> None:
     assert set(call.__annotations__) == {"a", "b", "return"}
 
 
-@each_row("variables", [None, {}, {"code_env": None}])
-def test_a_missing_environment_is_named(variables: Any) -> None:
-    with pytest.raises(RuntimeError, match="'code_env'"):
-        run_python_code("1", context_variables=variables)  # type: ignore[call-arg]
-
-
-def test_two_environments_and_the_variables_themselves() -> None:
-    @with_env("code_env")
-    @with_env("web_env")
-    def tool(a: int, code_env: Any, web_env: Any, context_variables: Any) -> Any:
-        return a, code_env, web_env, sorted(context_variables)
-
-    given = {"code_env": "C", "web_env": "W"}
-    call: Any = tool
-    assert call(1, context_variables=given) == (1, "C", "W", ["code_env", "web_env"])
-    assert list(inspect.signature(call).parameters) == ["a"]
-
-
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come about in time"
         time.sleep(0.01)
-
-
-LEFT_OPEN = """
-from flowengine_envs import LocalEnv
-
-env = LocalEnv()
-print(env.execute_code("1 + 1").result)
-"""
-
-
-@pytest.mark.endurance
-def test_a_program_that_leaves_one_open_ends_without_a_word(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(LEFT_OPEN)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "2\n")
-    assert "Traceback" not in done.stderr
-    assert list(temporary.iterdir()) == []

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,11 +31,10 @@ from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.mounts import check, host
-from flowengine_envs.sandboxes.processes import OWN_PROCESSES
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import image_of
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
-from tests.envs.opening import open_resource, opened, processes_of, release, request_for
+from tests.envs.opening import open_resource, opened, processes_of, request_for
 from tests.envs.users import as_ordinary_user
 
 LIMITS = {"time": 60, "memory": "256MiB", "processes": 64, "cpus": 0.5, "disk": "8MiB"}
@@ -95,14 +93,6 @@ def test_a_container_has_no_needless_rights(bash: Bash) -> None:
     assert bash.run("touch ~/x /tmp/x /workspace/x").exit_code == 0
 
 
-def test_limits_are_those_of_the_container(bash: Bash) -> None:
-    rights = inspected(bash)["HostConfig"]
-
-    assert rights["NanoCpus"] == 500_000_000
-    assert rights["Memory"] == rights["MemorySwap"] == 256 * 2**20
-    assert rights["PidsLimit"] == 64 + OWN_PROCESSES
-
-
 # Shows E64
 def test_labels_say_whose_it_is(bash: Bash) -> None:
     request = bash.sandbox.request
@@ -118,16 +108,6 @@ def test_labels_say_whose_it_is(bash: Bash) -> None:
     assert bash.image == inspected(bash)["Image"]
 
 
-def test_scratch_space_and_files_are_limited(bash: Bash) -> None:
-    full = bash.run("for n in 1 2; do head -c 6M /dev/zero > /tmp/$n; done; rm /tmp/1 /tmp/2")
-    over = bash.run("exec head -c 20M /dev/zero > big")
-
-    assert "No space left" in full.stderr
-    assert over.limit == "disk"
-    assert "a file reached the size limit: limits.disk is 8 MiB" in over.stderr
-    assert bash.run("rm big; echo ok").stdout == "ok\n"
-
-
 # Shows S38
 def test_nothing_of_the_network_is_reached(bash: Bash) -> None:
     code = (
@@ -139,33 +119,6 @@ def test_nothing_of_the_network_is_reached(bash: Bash) -> None:
         "except OSError: pass\n"
     )
     assert bash.run(["python3", "-c", code]).stdout == ""
-
-
-def test_all_of_the_network_is_reached_when_that_is_said(tmp_path: Path) -> None:
-    code = (
-        "import socket, sys\n"
-        "place = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)\n"
-        "print(place.recv(10).decode())\n"
-    )
-    with (
-        socket.create_server(("0.0.0.0", 0)) as server,
-        opened(BashProvider(), Docker, tmp_path, policy={"network": "any"}) as bash,
-    ):
-        server.settimeout(60)
-        told = inspected(bash)
-        assert told["HostConfig"]["NetworkMode"] == "bridge"
-        gateway = told["NetworkSettings"]["Networks"]["bridge"]["Gateway"]
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            connection.sendall(b"reached")
-            connection.close()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        port = str(server.getsockname()[1])
-        assert bash.run(["python3", "-c", code, gateway, port]).stdout == "reached\n"
-        thread.join()
 
 
 # Shows S41b
@@ -404,12 +357,6 @@ def test_gpus_without_their_runtime_are_told(tmp_path: Path) -> None:
         open_resource(Python(), Docker, tmp_path, config={"gpus": "all"})
 
 
-def test_the_workspace_is_where_the_config_says(tmp_path: Path) -> None:
-    with opened(BashProvider(), Docker, tmp_path, config={"workdir": "/data/here"}) as bash:
-        assert bash.run("pwd; echo x > a").stdout == "/data/here\n"
-        assert (tmp_path / "a").read_text() == "x\n"
-
-
 # Ends
 
 
@@ -422,19 +369,6 @@ def test_a_container_killed_during_a_call_is_lost(tmp_path: Path) -> None:
             bash.run("echo go; sleep 100", on_output=lambda *_: os.kill(pid, signal.SIGKILL))
         assert time.monotonic() - began < 60
         assert not bash.healthy
-
-
-# Shows S8
-def test_five_at_once_do_not_clash(tmp_path: Path) -> None:
-    made = []
-    try:
-        for number in range(5):
-            (tmp_path / str(number)).mkdir()
-            made.append(open_resource(BashProvider(), Docker, tmp_path / str(number)))
-        assert len({inspected(each)["Name"] for each in made}) == 5
-    finally:
-        for each in made:
-            release(BashProvider(), each)
 
 
 OWNER = """

@@ -149,18 +149,6 @@ def test_always_takes_what_the_tag_means_now(registry: Registry, tmp_path: Path)
         says(tmp_path, image, "always")
 
 
-@pytest.mark.endurance
-def test_a_digest_names_one_image_for_ever(registry: Registry, tmp_path: Path) -> None:
-    digest = registry.push("said:1", "first")
-    assert re.fullmatch(rf"{registry.address}/said@sha256:[0-9a-f]{{64}}", digest)
-    registry.push("said:1", "second")
-
-    assert says(tmp_path, digest)[0] == "first"
-    assert says(tmp_path, f"{registry.address}/said:1")[0] == "second"
-    registry.stop()
-    assert says(tmp_path, digest)[0] == "first"
-
-
 def test_what_cannot_be_fetched_names_image_and_policy(registry: Registry, tmp_path: Path) -> None:
     absent = f"{registry.address}/absent:1"
     with pytest.raises(ImageUnavailable, match=rf"{absent} .*pull_policy missing.*unknown"):

@@ -36,7 +36,7 @@ from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.certificates import own_certificate
 from tests.envs.containers import skip_without_docker
-from tests.envs.network.ways_out import serving
+from tests.envs.network.ways_out import running, serving
 from tests.envs.opening import open_resource, opened, release, request_for
 from tests.envs.users import as_ordinary_user
 from tests.replacing import patches_everywhere
@@ -91,14 +91,9 @@ class _Answer(socketserver.StreamRequestHandler):
 
 @pytest.fixture(scope="module")
 def outside() -> Iterator[Outside]:
-    with Outside() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        with patches_everywhere() as patched:
-            resolve(patched, server.port)
-            yield server
-        server.shutdown()
-        thread.join()
+    with running(Outside()) as server, patches_everywhere() as patched:
+        resolve(patched, server.port)
+        yield server
 
 
 def resolve(patched: pytest.MonkeyPatch, port: int) -> None:
@@ -166,10 +161,6 @@ def python(box: Any, code: str, **more: Any) -> str:
     return str(done.stdout)
 
 
-def test_a_place_is_reached_by_its_name(box: Any) -> None:
-    assert python(box, "print(ask('hello\\n').decode())") == "HELLO\n"
-
-
 def test_nothing_else_is_reached(box: Any, outside: Outside) -> None:
     """Other ports of the host, other addresses of this machine and name servers are unreachable."""
     own = [
@@ -211,18 +202,6 @@ def test_bytes_arrive_as_they_are_and_each_side_ends_its_own(box: Any) -> None:
         "print(len(ask('bytes\\n')))\n"
     )
     assert python(box, code).split() == ["True", str(320 * len(BLOCK))]
-
-
-@pytest.mark.wherever("case")
-def test_more_connections_than_are_led_out_at_once(box: Any) -> None:
-    code = (
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "words = [f'word{number}' for number in range(250)]\n"
-        "with ThreadPoolExecutor(250) as pool:\n"
-        "    answers = list(pool.map(lambda word: ask(word + '\\n').decode(), words))\n"
-        "print(answers == [word.upper() for word in words])\n"
-    )
-    assert python(box, code) == "True\n"
 
 
 @pytest.mark.parametrize("case", ["namespace", "container"], indirect=True)
@@ -365,23 +344,19 @@ def test_tls_is_between_the_program_and_the_place(
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "ca.pem").write_bytes(certificate.read_bytes())
-    with Outside() as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        resolve(monkeypatch, server.port)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        code = (
-            "import ssl\n"
-            "context = ssl.create_default_context(cafile='ca.pem')\n"
-            "plain = socket.create_connection(('db.example.org', 443), 20)\n"
-            "with context.wrap_socket(plain, server_hostname='db.example.org') as place:\n"
-            "    place.sendall(b'hello\\n')\n"
-            "    print(place.recv(100).decode())\n"
-        )
-        with reaching(case, workspace, f"{NAME}:443") as box:
-            assert python(box, code) == "HELLO\n"
-        server.shutdown()
-        thread.join()
+    server = Outside()
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    resolve(monkeypatch, server.port)
+    code = (
+        "import ssl\n"
+        "context = ssl.create_default_context(cafile='ca.pem')\n"
+        "plain = socket.create_connection(('db.example.org', 443), 20)\n"
+        "with context.wrap_socket(plain, server_hostname='db.example.org') as place:\n"
+        "    place.sendall(b'hello\\n')\n"
+        "    print(place.recv(100).decode())\n"
+    )
+    with running(server), reaching(case, workspace, f"{NAME}:443") as box:
+        assert python(box, code) == "HELLO\n"
 
 
 THROUGH_PROXY = """

@@ -4,42 +4,12 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowengine_envs.network.file_names import offered, safe, unused
+from flowengine_envs.network.file_names import safe
 from tests.rows import each_row
-
-NAMES = [
-    ("attachment; filename=../../x", "x"),
-    ("attachment; filename=/etc/passwd", "passwd"),
-    ("attachment; filename=C:\\temp\\x.pdf", "x.pdf"),
-    ("attachment; filename=a\0b.pdf", "ab.pdf"),
-    ("attachment; filename=CON", "_CON"),
-    ("attachment; filename=nul.txt", "_nul.txt"),
-    ("attachment; filename=..", "download"),
-    ("attachment; filename=.bashrc", "bashrc"),
-    ("attachment; filename=" + "x" * 300 + ".pdf", "x" * 146 + ".pdf"),
-    ("attachment; filename=report\u202efdp.exe", "reportfdp.exe"),
-    ("attachment; filename*=UTF-8''%e2%82%ac.pdf", "€.pdf"),
-    ("attachment; filename*=UTF-8''..%2f..%2fx", "x"),
-    ('attachment; filename="a;b.pdf"', "a;b.pdf"),
-    ("attachment", "page.pdf"),
-    ("", "page.pdf"),
-]
-
-
-@each_row(("disposition", "name"), NAMES)
-def test_names_of_downloads_are_safe(disposition: str, name: str) -> None:
-    assert offered(disposition, "/some/page.pdf", "").partition(".")[0] == name.partition(".")[0]
-    assert offered(disposition, "/some/page.pdf", "") == name
-
-
-def test_names_have_a_suffix_and_are_unused() -> None:
-    assert offered("", "/", "application/pdf") == "download.pdf"
-    assert offered("", "/report", "image/png; x=y") == "report.png"
 
 
 @each_row(
@@ -79,10 +49,3 @@ def test_any_name_is_made_safe(text: str) -> None:
     assert not name.endswith((".", " "))
     assert safe(name) == name
     assert json.dumps(name)
-
-
-def test_a_name_that_is_in_use_gets_a_number() -> None:
-    assert unused("a.pdf", {"a.pdf", "a-2.pdf"}) == "a-3.pdf"
-    assert unused("Report.PDF", ["report.pdf"]) == "Report-2.PDF"
-    assert unused("é", [unicodedata.normalize("NFD", "É")]) == "é-2"
-    assert unused("b", ["a"]) == "b"

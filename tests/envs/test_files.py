@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import stat
 import subprocess
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,23 +100,6 @@ def test_the_original_is_unchanged_until_a_step_writes_back(opened: Open, origin
     assert folder.changes() == FolderChanges([], [], [])
 
 
-def test_files_too_deep_for_paths_are_left_out_and_named_briefly(
-    opened: Open, original: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = opened(path="original")
-    here = make_deep(folder.path, 40, "d" * 250)
-    for number in range(300):
-        os.close(os.open(str(number), os.O_CREAT, dir_fd=here))
-    os.close(here)
-
-    changes = folder.write_back()
-
-    assert (changes.added, len(changes.left_out)) == ([], 300)
-    assert sorted(os.listdir(original)) == ["a.txt", "b.txt", "deep"]
-    assert "and 200 more" in caplog.text
-    assert len(caplog.text) < 20_000
-
-
 def test_git_does_not_obey_who_changed_the_copy(
     opened: Open, original: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,22 +179,6 @@ def test_a_folder_that_becomes_one_of_git_is_not_written_back(
     assert not ran.exists()
 
 
-def test_a_file_that_is_too_large_is_not_read(opened: Open, original: Path) -> None:
-    folder = opened(path="original", mode="rw")
-    with (original / "holes").open("wb") as file:
-        file.truncate(300 * 1024 * 1024)
-
-    tracemalloc.start()
-    try:
-        with pytest.raises(ToolError, match="has more than 256 MiB"):
-            folder.read("holes")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert peak < 16 * 1024 * 1024
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="others cannot give files away")
 def test_root_takes_no_file_of_a_user_by_writing_back(opened: Open, original: Path) -> None:
     os.chown(original / "a.txt", 1000, 1000)
@@ -227,25 +191,6 @@ def test_root_takes_no_file_of_a_user_by_writing_back(opened: Open, original: Pa
     assert (original / "a.txt").stat().st_uid == 1000
 
 
-def test_a_file_that_is_written_anew_keeps_no_rights_of_its_owner(
-    opened: Open, original: Path
-) -> None:
-    (original / "b.txt").chmod(0o6755)
-    folder = opened(path="original")
-    folder.write("b.txt", "changed")
-    folder.write_back()
-    assert stat.S_IMODE((original / "b.txt").stat().st_mode) == 0o755
-
-
-def test_a_copy_has_the_modes_of_the_original(opened: Open, original: Path) -> None:
-    folder = opened(path="original")
-
-    assert os.access(folder.path / "deep" / "c.sh", os.X_OK)
-    folder.write("deep/c.sh", "changed")
-    folder.write_back()
-    assert os.access(original / "deep" / "c.sh", os.X_OK)
-
-
 def test_a_copy_is_there_again_after_a_wait(
     manager: EnvironmentManager, opened: Open, original: Path
 ) -> None:
@@ -254,14 +199,6 @@ def test_a_copy_is_there_again_after_a_wait(
     (original / "a.txt").write_text("meanwhile")
 
     assert opened(path="original").read("a.txt") == b"in the middle of the work"
-
-
-def test_mode_rw_is_the_folder_itself(opened: Open, original: Path) -> None:
-    folder = opened(path="original", mode="rw")
-    folder.write("a.txt", "at once")
-
-    assert folder.path == original
-    assert (original / "a.txt").read_text() == "at once"
 
 
 @pytest.mark.parametrize("asked", [{"mode": "ro"}, {"mode": "rw", "policy": {"writable": []}}])
@@ -273,17 +210,6 @@ def test_a_read_only_folder_is_read(opened: Open, original: Path, asked: Any) ->
         with pytest.raises(Refused, match="read-only"):
             write()
     assert (original / "a.txt").read_text() == "a"
-
-
-def test_release_leaves_a_folder_that_is_no_copy(
-    opened: Open, manager: EnvironmentManager, original: Path
-) -> None:
-    before = everything(original)
-    for mode in ("rw", "ro", "copy"):
-        opened(path="original", mode=mode)
-
-    assert manager.release_scope("session").failed == []
-    assert everything(original) == before
 
 
 @pytest.mark.parametrize(
@@ -377,32 +303,3 @@ def test_what_cannot_be_had_is_said_before_anything_starts(
 ) -> None:
     with pytest.raises(EnvironmentUnavailable, match=r"no directory missing|as a whole"):
         opened(**asked)
-
-
-def test_coroutines_have_the_same_verbs(opened: Open, original: Path) -> None:
-    folder = opened(path="original")
-
-    async def work() -> Any:
-        await folder.async_write("a.txt", "async")
-        with pytest.raises(RuntimeError, match="async_read"):
-            folder.read("a.txt")
-        assert await folder.async_list("*.txt") == ["a.txt", "b.txt"]
-        return await folder.async_read("a.txt"), await folder.async_write_back()
-
-    assert asyncio.run(work()) == (b"async", FolderChanges([], ["a.txt"], []))
-
-
-def test_a_folder_that_vanished_is_not_healthy(
-    opened: Open, original: Path, manager: EnvironmentManager
-) -> None:
-    import shutil
-
-    gone = opened(path="original", mode="rw")
-    shutil.rmtree(original)
-
-    with pytest.raises(EnvironmentUnavailable):
-        opened(path="original", mode="rw")
-    original.mkdir()
-    again = opened(path="original", mode="rw")
-    assert again is not gone
-    assert again.list() == []

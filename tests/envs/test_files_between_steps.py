@@ -128,34 +128,6 @@ def test_what_is_no_file_of_the_step_is_refused_and_nothing_is_waited_for(
 
 
 @pytest.mark.endurance
-def test_a_pattern_finds_files_only(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere.txt").write_text("SEKRET")
-    loops = "for name in 1 2 3; do ln -s . loop$name; done"
-    script = f"ln -s {tmp_path} out; {loops}; echo 1 > a.txt; mkfifo b.txt; mkdir c.txt"
-    files = {"found": "**/*.txt", "none": "*.csv", "linked": "out/*.txt"}
-
-    made = run([{"id": "a", "run": {"script": script, "files": files}}])["a"]["files"]
-
-    assert [one["name"] for one in made["found"]] == ["a.txt"]
-    assert (made["none"], made["linked"]) == ([], [])
-
-
-@pytest.mark.endurance
-def test_any_name_arrives(run: Run) -> None:
-    names = ["-rf", "a b", "$(touch x)", "ä😀", "x" * 200, "line\nend"]
-    shown = [*names[:-1], "lineend"]  # displayed names contain no control characters
-
-    script = "\n".join(f'printf {number} > "./$N{number}"' for number in range(len(names)))
-    env = {f"N{number}": name for number, name in enumerate(names)}
-
-    made = run([{"id": "a", "run": {"script": script, "env": env, "files": env}}])["a"]["files"]
-
-    assert [made[number]["name"] for number in env] == shown
-    for number, name in enumerate(env):
-        assert Path(made[name]["path"]).read_text() == str(number)
-
-
-@pytest.mark.endurance
 def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Path) -> None:
     """Code in a sandbox can return any value, but cannot refer to a file that was never kept."""
     (tmp_path / "secret").write_text("SEKRET")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.sdk import LimitExceeded, NotAFile, PathEscape, ToolError
+from flowengine.sdk import LimitExceeded, NotAFile, PathEscape
 from flowengine.sdk.environments import background
 from flowengine_envs.kinds.bash import Bash
 from flowengine_envs.workspaces import files
@@ -167,14 +167,6 @@ def test_every_byte_and_the_mode_are_kept(bash: Bash, tmp_path: Path) -> None:
     assert bash.run("stat -c %a run.sh").stdout == "755\n"
 
 
-def test_both_sides_see_the_same_file(bash: Bash) -> None:
-    bash.run("mkdir -p both && echo inside > both/a.txt")
-    (bash.workspace / "both" / "b.txt").write_text("outside\n")
-
-    assert (bash.workspace / "both" / "a.txt").read_text() == "inside\n"
-    assert bash.run("cat both/b.txt").stdout == "outside\n"
-
-
 def test_what_is_made_inside_belongs_to_the_caller(bash: Bash) -> None:
     bash.run("mkdir -p mine && echo inside > mine/a.txt")
 
@@ -274,13 +266,3 @@ def test_what_is_no_file_is_refused_at_once(bash: Bash) -> None:
     for path in ("odd/missing", "odd/pipe/below"):
         with pytest.raises(NotAFile):
             bash.get(path)
-
-
-@pytest.mark.wherever
-def test_what_the_system_refuses_is_told_with_the_path(bash: Bash) -> None:
-    bash.run("mkdir -p full/deep")
-
-    with pytest.raises(ToolError, match=r"'full': Directory not empty"):
-        bash.remove("full")
-    with pytest.raises(ToolError, match="too long"):
-        bash.put("a" * 256, b"")

@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
-from flowengine_envs.kinds.node import NodeProvider
-from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.processes import has
@@ -60,43 +56,6 @@ def test_shell(sandbox: type[Sandbox], tmp_path: Path) -> None:
         assert shell.run("echo $x").output == "1\n"
         assert shell.another().run("pwd").output == f"{shell.workdir}\n"
         assert b"git clean" in shell.get(f"{shell.records}/clean.log")
-
-
-@pytest.mark.wherever
-def test_python(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    with opened(Python(), sandbox, tmp_path, **LARGE) as python:
-
-        def sh(command: str) -> Any:
-            code = f"import subprocess as s; s.check_output({command!r}, shell=True, text=True)"
-            return python.run(code).value
-
-        python.run("x = 1")
-        sh(BEGIN)
-        assert sh(ADD) == "A  .gitignore\nA  a\n"
-
-        assert sh(CLEAN) == ".git\n"
-
-        result = python.run("print('x' * 100_000); x")
-        assert result.value == 1
-        assert len(python.get(result.stdout_file)) == 100_001
-
-
-@pytest.mark.wherever
-def test_node(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    if not has("node"):
-        pytest.skip("no Node.js: apt-get install nodejs")
-    with opened(NodeProvider(), sandbox, tmp_path, **LARGE) as node:
-
-        def sh(command: str) -> Any:
-            run = "require('node:child_process').execSync"
-            return node.run(f"return {run}({json.dumps(command)}).toString()").value
-
-        sh(BEGIN)
-        assert sh(ADD) == "A  .gitignore\nA  a\n"
-
-        assert sh(CLEAN) == ".git\n"
-
-        assert node.run("return 1").value == 1
 
 
 def test_docker(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Provider, Sandbox
 from flowengine_envs.kinds.node import NodeProvider
@@ -78,46 +76,6 @@ def test_a_namespace_sees_it_and_cannot_write_it_nor_see_what_lies_beside(
     assert written.error.type == "OSError"
     assert home.value is False
     assert not (own / "lib/new").exists()
-
-
-@NEEDS_BWRAP
-def test_links_on_the_way_lead_where_they_do_outside(own: Path, tmp_path: Path) -> None:
-    """A linked folder, a linked program, and a relative path."""
-    (tmp_path / "current").symlink_to(own)
-    (tmp_path / "tools" / "bin").mkdir(parents=True)
-    (tmp_path / "tools" / "bin" / "py").symlink_to("../../current/bin/python")
-    work = tmp_path / "work"
-    for number, program in enumerate(("current/bin/python", "tools/bin/py")):
-        workspace = work / str(number)
-        workspace.mkdir(parents=True)
-        config = {"interpreter": str(tmp_path / program)}
-        with opened(Python(), Namespace, workspace, config=config) as python:
-            assert python.run("import sys; sys.executable").value == str(tmp_path / program)
-
-
-@pytest.mark.parametrize("sandbox", HERE)
-def test_node_of_the_user(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    text = '#!/bin/sh\nOWN=yes exec /usr/bin/env -i OWN=yes PATH=/usr/bin:/bin node "$@"\n'
-    program = made(tmp_path / "node", text, "node")
-    workspace = tmp_path / "work"
-    workspace.mkdir()
-    config = {"interpreter": str(program)}
-    with opened(NodeProvider(), sandbox, workspace, config=config) as node:
-        assert node.run("return process.env.OWN").value == "yes"
-
-
-@NEEDS_BWRAP
-def test_a_flow_gets_it_relative_to_its_working_folder(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(own.parent))
-    (tmp_path / ".venv").symlink_to(own)
-    with EnvironmentManager(str(tmp_path / "data")) as manager:
-        for path in ("~/venv/bin/python", ".venv/bin/python"):
-            spec = {"kind": "python", "owner_id": path, "config": {"interpreter": path}}
-            with manager.use(spec) as python:
-                assert python.run("import only_there; only_there.answer").value == 42
 
 
 @NEEDS_BWRAP
@@ -204,10 +162,3 @@ def test_the_folders_of_the_engine_are_shown_to_no_interpreter(tmp_path: Path) -
     assert installation(request.spec, request) is not None
     with pytest.raises(Refused, match="it contains the state of the engine"):
         installation(request.spec, request_for(Python(), Namespace, tmp_path / "work", **here))
-
-
-def test_two_interpreters_are_one_too_many() -> None:
-    with pytest.raises(ValidationError, match="use one of them"):
-        Python().config_model()(python="python3.12", interpreter="/opt/py/bin/python")
-    with pytest.raises(ValidationError, match="use one of them"):
-        NodeProvider().config_model()(node="nodejs", interpreter="/opt/node/bin/node")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
-from flowengine_envs.kinds.results import names_refused_size
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes import cgroups
 from flowengine_envs.sandboxes.cgroups import GroupLimits
@@ -27,7 +25,6 @@ from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import cpus, has
 from tests.envs.containers import skip_without_docker
-from tests.envs.enough import enough
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import opened
 
@@ -97,15 +94,6 @@ def test_a_breach_of_python_is_named_and_it_goes_on(
         assert python.run("import os; os.path.exists('big') and os.remove('big'); 1").value == 1
 
 
-def test_time_and_output_are_named(limited: Bash) -> None:
-    late = limited.run("echo begun; sleep 60", timeout=enough(lambda: limited.run("echo begun")))
-    long = limited.run("head -c 50000 /dev/zero | tr '\\0' x")
-
-    assert (late.timed_out, late.stdout, late.stderr) == (True, "begun\n", "")
-    assert "40000 bytes left out (limits.output), all is in " in long.stdout
-    assert len(long.stdout) < 10_200
-
-
 @pytest.mark.endurance
 def test_a_bound_of_time_that_the_spec_sets_is_named(
     sandbox: type[Sandbox], tmp_path: Path
@@ -117,23 +105,6 @@ def test_a_bound_of_time_that_the_spec_sets_is_named(
 
     assert "it took longer than 0.5 s (limits.time)" in str(result.error)
     assert told == "it took longer than 0.5 s (limits.time) and was stopped\n"
-
-
-def test_the_end_of_a_child_for_want_of_memory_is_told(limited: Bash) -> None:
-    result = limited.run("python3 -c 'x = bytearray(2**31); x[:] = bytes(2**31)'; echo on")
-
-    assert result.stdout == "on\n"
-    assert "limits.memory is 256 MiB" in result.stderr or "MemoryError" in result.stderr
-
-
-def test_a_file_that_is_too_large_is_told(tmp_path: Path) -> None:
-    skip_without_bubblewrap()
-    with opened(BashProvider(), Namespace, tmp_path, limits={"disk": "4MiB"}) as bash:
-        result = bash.run(["head", "-c", "5M", "/dev/zero"], timeout=20)
-        told = bash.run("exec head -c 5M /dev/zero > big").stderr
-
-    assert result.exit_code == 0
-    assert "limits.disk is 4 MiB" in told
 
 
 @pytest.mark.endurance
@@ -324,16 +295,6 @@ def test_only_errors_of_a_full_file_count_as_the_disk_limit(tmp_path: Path) -> N
     assert (wrapped.limit, wrapped.error.type) == ("disk", "LimitExceeded")
     assert "ValueError: not saved" in wrapped.error.message
     assert "limits.disk" in wrapped.error.message
-
-
-def test_commands_report_a_full_file_by_signal_or_by_the_error_of_their_interpreter() -> None:
-    told = "Traceback\n  ...\nOSError: [Errno 27] File too large\n"
-
-    assert names_refused_size(128 + signal.SIGXFSZ, "")
-    assert names_refused_size(1, told)
-    assert names_refused_size(1, "Error: EFBIG: file too large, write")
-    assert not names_refused_size(1, "upload refused: File too large")
-    assert not names_refused_size(1, told + "x" * 4000)
 
 
 @pytest.mark.endurance

@@ -205,23 +205,6 @@ def kill(resource: object) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"env": {"A": "b c", "B": "it's", "C": "", "D": "secret", "E": "'quoted'", "F": "naïve\n"}},
-        {"env": {"A": "b c", "TOKEN": "secret:TOKEN"}},
-    ],
-)
-@pytest.mark.parametrize("kind", ["python", "bash", "node", "shell"])
-def test_what_is_declared_comes_back_as_it_was_written(
-    manager: EnvironmentManager, kind: str, config: dict[str, Any]
-) -> None:
-    declared = manager.declare({**SPEC, "kind": kind, "config": config})
-
-    assert declared["config"]["env"] == config["env"]
-    assert manager.declare(declared) == declared
-
-
 @pytest.mark.parametrize("provider", ["namespace", "docker", "host"])
 def test_the_folder_of_a_manager_may_be_relative(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

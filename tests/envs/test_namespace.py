@@ -165,37 +165,6 @@ def test_where_abstract_sockets_are_not_kept_apart_root_is_refused_and_others_ar
     assert "abstract sockets of this machine, as its user" in caplog.text
 
 
-def test_scratch_space_is_limited(tmp_path: Path) -> None:
-    with opened(BashProvider(), Namespace, tmp_path, limits={"disk": "8MiB"}) as bash:
-        scratch = bash.run("head -c 20M /dev/zero > /tmp/full; stat -c %s /tmp/full")
-        assert scratch.exit_code == 0
-        assert int(scratch.stdout) <= 8 * 1024 * 1024
-        assert bash.run("echo ok").stdout == "ok\n"
-
-
-@pytest.mark.skipif("cpus" not in Namespace.capabilities().holds, reason="cpus cannot be held here")
-def test_processor_time_is_limited(tmp_path: Path) -> None:
-    busy = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\n"
-    with opened(Python(), Namespace, tmp_path, limits={"cpus": 0.2}) as python:
-        used = python.run(f"{busy}time.process_time()").value
-
-    assert used < 0.6
-
-
-def test_folders_of_other_environments_are_there(tmp_path: Path) -> None:
-    other, work = tmp_path / "other", tmp_path / "work"
-    other.mkdir()
-    work.mkdir()
-    (other / "file").write_text("shared")
-    mounts = {"/src": other}
-    with opened(BashProvider(), Namespace, work, mounts=mounts) as bash:
-        assert bash.run("cat /src/file; echo new > /src/new").stdout == "shared"
-    assert (other / "new").read_text() == "new\n"
-    policy = {"writable": ["/elsewhere"]}
-    with opened(BashProvider(), Namespace, work, mounts=mounts, policy=policy) as bash:
-        assert bash.run("echo x > /src/denied").exit_code != 0
-
-
 def test_groups_and_processes_are_gone_afterwards(tmp_path: Path) -> None:
     with opened(BashProvider(), Namespace, tmp_path) as bash:
         facts = bash.sandbox.request.trace.facts
@@ -260,18 +229,6 @@ exit 1
     (tmp_path / "failed").touch()
     (tmp_path / "work").mkdir()
     return str(stand_in)
-
-
-def test_it_starts_while_mounts_of_the_machine_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    message = "cannot bind / on /newroot/: Unable to apply mount flags: remount"
-    bwrap = fails_at_first(tmp_path, 2, message)
-    monkeypatch.setattr(namespace, "_bwrap", lambda: bwrap)
-    monkeypatch.setitem(namespace._works, (bwrap, os.getuid(), False), True)  # checked before
-
-    with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
-        assert bash.run("echo $HOME; cat /etc/hosts").stdout.startswith("/home/flow\n127.0.0.1")
 
 
 def test_it_starts_where_it_takes_longer_than_is_waited_for_the_namespace_around_it(

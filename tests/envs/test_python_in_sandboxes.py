@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import threading
 import time
 import zipfile
 from pathlib import Path
@@ -19,6 +18,7 @@ from flowengine_envs.kinds.python import Python, PythonSandbox
 from tests.envs.enough import enough
 from tests.envs.opening import channel_of, open_resource, opened, processes_of, release
 from tests.execution_environment.toy import until
+from tests.rows import each_row
 
 # Results
 
@@ -29,14 +29,6 @@ def test_output_errors_and_result_come_back(python: PythonSandbox) -> None:
     assert (result.stdout, result.stderr, result.text, result.value) == ("a\n", "b\n", "3", 3)
     assert (result.error, result.exit_code) == (None, 0)
     assert python.run("x = 1").text == ""
-
-
-@pytest.mark.wherever
-def test_names_last_and_an_old_result_does_not(python: PythonSandbox) -> None:
-    python.run("x = 41; _result = 'old'")
-
-    assert python.run("x + 1").value == 42
-    assert python.run("x = 2").value is None
 
 
 @pytest.mark.wherever
@@ -51,12 +43,6 @@ def test_names_are_of_one_handle(
         keys = {channel_of(each)._sealer._key for each in (other, python)}
         assert len(keys) == 2
     assert python.run("mine").value == 41
-
-
-@pytest.mark.wherever
-def test_the_named_result_wins_over_the_last_expression(python: PythonSandbox) -> None:
-    assert python.run("1 + 1").text == "2"
-    assert python.run("_result = 5\n1 + 1").value == 5
 
 
 @pytest.mark.wherever
@@ -445,22 +431,6 @@ def test_calls_at_the_same_time_are_served_in_turn_and_never_mixed(python: Pytho
 
 
 @pytest.mark.wherever
-def test_threads_and_loops_may_share_it(python: PythonSandbox) -> None:
-    results: dict[int, object] = {}
-
-    def work(n: int) -> None:
-        results[n] = python.run(f"{n} * 2").value
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert results == {n: n * 2 for n in range(8)}
-
-
-@pytest.mark.wherever
 def test_a_listener_that_fails_harms_no_call(python: PythonSandbox) -> None:
     def fail(stream: str, text: str) -> None:
         raise RuntimeError("listener")
@@ -468,15 +438,6 @@ def test_a_listener_that_fails_harms_no_call(python: PythonSandbox) -> None:
     result = python.run("print(1); print(2); 3", on_output=fail)
 
     assert (result.stdout, result.value) == ("1\n2\n", 3)
-
-
-@pytest.mark.wherever
-def test_blocking_inside_a_loop_is_refused_with_the_other_name(python: PythonSandbox) -> None:
-    async def block() -> None:
-        python.run("1")
-
-    with pytest.raises(RuntimeError, match="async_run"):
-        asyncio.run(block())
 
 
 # Packages and files
@@ -551,7 +512,7 @@ ESCAPES = [
 ]
 
 
-@pytest.mark.parametrize("code", ESCAPES)
+@each_row("code", ESCAPES)
 def test_no_trick_reaches_the_process_of_the_host(python: PythonSandbox, code: str) -> None:
     """The host process has a canary in its memory, modules and variables."""
     os.environ["CANARY"] = "canary-of-" + "the-host"

@@ -22,7 +22,6 @@ import pytest
 from flowengine.sdk import (
     EnvironmentBusy,
     EnvironmentClosed,
-    EnvironmentLost,
     EnvironmentStartFailed,
     ValidationError,
 )
@@ -101,16 +100,6 @@ def test_commands_arrive_byte_for_byte(shell: Shell, text: str) -> None:
     assert result.raw == text.encode()
     assert "pwned" not in {entry.path for entry in shell.list()}
     assert not Path("pwned").exists()
-
-
-@pytest.mark.wherever
-def test_several_lines_are_one_command(shell: Shell) -> None:
-    text = "cat <<'END'\nit's \"quoted\" $HOME\n\n\ttab\nEND\n# a comment"
-
-    assert shell.run(text).output == 'it\'s "quoted" $HOME\n\n\ttab\n'
-    assert shell.run("true\nfalse\n(exit 7)").exit_code == 7
-    assert shell.run("f() {\n  echo in f\n}\nf").output == "in f\n"
-    assert shell.run("").exit_code == 0
 
 
 @pytest.mark.wherever
@@ -211,16 +200,6 @@ def test_hostile_settings_change_no_code(shell: Shell, hostile: str) -> None:
     assert (first.exit_code, second.exit_code) == (0, 4)
     assert list(third.pipe_codes) == [0, 1]
     assert ".gate" not in first.output + second.output + third.output
-
-
-@pytest.mark.wherever
-def test_a_shell_that_ends_at_errors_is_told_of(shell: Shell) -> None:
-    shell.run("set -euxo pipefail")
-
-    assert "a\n" in shell.run("echo a").output
-    result = shell.run("false")
-    assert (result.exit_code, result.shell_restarted) == (1, True)
-    assert shell.run("echo b").output == "b\n"
 
 
 WRAPPERS = {
@@ -352,19 +331,6 @@ def test_input_is_sent(shell: Shell) -> None:
     assert ended(shell).exit_code == 130
 
 
-@pytest.mark.wherever
-def test_a_conversation_with_a_program(shell: Shell) -> None:
-    result = shell.run("python3 -q -i -c ''", wait=10)
-    assert result.status == "waiting_for_input"
-    for number in range(10):
-        shell.send(f"print({number} * 1000 + 7)\n")
-        result = shell.wait(60)
-        assert result.status == "waiting_for_input"
-        assert f"\n{number * 1000 + 7}\n" in result.output.replace("0007", "7")
-    shell.keys("C-d")
-    assert ended(shell).exit_code == 0
-
-
 STOPS_TMUX = """
 import os, signal, time
 pid = os.getpid()
@@ -446,16 +412,6 @@ def test_output_is_complete_and_not_wrapped(shell: Shell) -> None:
 
 
 @pytest.mark.wherever
-def test_progress_and_colours_are_left_out_of_the_text(shell: Shell) -> None:
-    result = shell.run(
-        "printf '\\033[31mred\\033[0m\\033]0;t\\007\\n10%%\\r20%%\\r100%%\\nab\\bc\\n'"
-    )
-
-    assert result.output == "red\n100%\nac\n"
-    assert b"\x1b[31mred\x1b[0m" in result.raw
-
-
-@pytest.mark.wherever
 def test_records_hold_raw_and_clean(shell: Shell) -> None:
     result = shell.run("printf '\\033[31mred\\033[0m\\n'; (exit 3)")
 
@@ -488,31 +444,6 @@ def test_records_are_bounded(sandbox: type[Sandbox], tmp_path: Path) -> None:
             now, before = shell.get(f"{shell.records}/{name}.log"), folder / f"{name}.log.1"
             assert (b"first" in now, b"second" in now) == (False, True)
             assert before.stat().st_size == 16 * 1024 * 1024
-
-
-@pytest.mark.wherever
-def test_a_full_screen_program(shell: Shell) -> None:
-    shell.put("full.py", FULL.encode())
-
-    result = shell.run("echo before; python3 full.py; echo after", wait=10)
-
-    assert result.status == "waiting_for_input"
-    assert result.waiting is not None
-    assert result.waiting.kind == "keys"
-    assert "on the other screen" in shell.screen()
-    shell.keys("q")
-    assert ended(shell).output == "before\nafter\n"
-
-
-FULL = """
-import os, sys, termios, tty
-old = termios.tcgetattr(0)
-tty.setraw(0)
-os.write(1, b"\\x1b[?1049h\\x1b[Hon the other screen")
-while os.read(0, 1) != b"q": pass
-os.write(1, b"\\x1b[?1049l")
-termios.tcsetattr(0, termios.TCSADRAIN, old)
-"""
 
 
 @pytest.mark.endurance
@@ -673,35 +604,6 @@ def test_an_activate_that_fails_is_told(
         raise AssertionError("it has opened")
 
 
-def test_the_end_of_the_terminal_is_a_loss(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    with opened(ShellProvider(), sandbox, tmp_path) as shell:
-        end = f"cd {live(shell)} && tmux -S socket kill-server; sleep 20"
-
-        result = shell.run(end, wait=15)
-
-        assert result.status == "lost"
-        assert not shell.healthy
-        with pytest.raises(EnvironmentLost):
-            shell.run("echo on")
-
-
-@pytest.mark.wherever
-def test_two_shells_know_nothing_of_each_other(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    with (
-        opened(ShellProvider(), sandbox, first) as one,
-        opened(ShellProvider(), sandbox, second) as two,
-    ):
-        one.run("cd /; X=1; sleep 30", wait=0)
-        assert two.run("echo [$X]").output == "[]\n"
-        until_so(lambda: runs(one.wait(0), "sleep 30"))
-        one.interrupt()
-        assert ended(one).cwd == "/"
-        assert two.run("pwd").cwd == two.sandbox.workdir
-
-
 @pytest.mark.wherever
 def test_shells_in_one_sandbox_run_at_once_and_know_nothing_of_each_other(
     sandbox: type[Sandbox], tmp_path: Path
@@ -832,9 +734,3 @@ def commands_with(mark: str) -> int:
 def test_what_is_no_command_is_refused(shell: Shell, bad: Any) -> None:
     with pytest.raises(ValidationError, match="environment 'box'"):
         shell.run(bad)
-
-
-@pytest.mark.wherever
-def test_keys_that_are_not_there_are_refused(shell: Shell) -> None:
-    with pytest.raises(ValidationError, match="unknown key 'Banana'"):
-        shell.keys("Banana")

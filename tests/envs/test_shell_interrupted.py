@@ -10,8 +10,6 @@ import pytest
 from flowengine_envs.kinds.shell.result import ShellResult
 from flowengine_envs.kinds.shell.session import Shell
 
-LONG = ": 123456789\n" * 60_000
-
 
 @pytest.fixture(autouse=True, scope="module")
 def marked(shell: Shell) -> None:
@@ -124,16 +122,6 @@ def test_a_line_that_arrives_after_its_replacement_leaves_no_trace(shell: Shell)
 UNTIL_GO = "until [ -e go ]; do :; done"
 
 
-@pytest.mark.wherever
-def test_an_interrupt_while_the_shell_reads_a_long_command(shell: Shell) -> None:
-    shell.run(f"{LONG}sleep 1000", wait=0)
-    for _ in range(4):
-        shell.interrupt()
-        shell.wait(0.01)
-
-    assert ended(shell).exit_code == 130
-
-
 @pytest.mark.endurance
 @pytest.mark.wherever
 def test_an_interrupt_at_any_moment_of_the_start_of_a_program_ends_it(shell: Shell) -> None:
@@ -154,14 +142,6 @@ def test_input_before_the_command_begins_is_for_the_command(shell: Shell) -> Non
         shell.send("Bob\n")
 
         assert ended(shell).output == "Bob\ngot-Bob\n"
-
-
-@pytest.mark.wherever
-def test_what_stands_at_the_prompt_is_no_part_of_the_next_command(shell: Shell) -> None:
-    shell.send("sleep 1000; echo ")
-
-    assert shell.run("echo hi").output == "hi\n"
-    assert ended(shell).exit_code == 0
 
 
 @pytest.mark.wherever

@@ -54,34 +54,3 @@ def test_it_is_kept_while_its_execution_waits(manager: EnvironmentManager) -> No
 
     again = manager.ensure(spec)
     assert again.resource.run("echo [$X]").output == "[]\n"
-
-
-def test_what_is_not_kept_begins_anew_in_its_workspace(manager: EnvironmentManager) -> None:
-    spec = {**SPEC, "scope": "execution", "owner_id": "e2", "on_wait": "release"}
-    manager.ensure(spec).resource.run("X=1; touch kept")
-    manager.suspend_scope("execution", "e2")
-
-    again = manager.ensure(spec)
-
-    assert again.generation == 2
-    assert again.resource.run("echo [$X]; ls").output == "[]\nkept\n"
-
-
-# Shows V56
-def test_looking_at_a_busy_terminal_only_reads_it(
-    manager: EnvironmentManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOKEN", "SEKRET-4711")
-    config = {"env": {"KEY": "secret:TOKEN"}}
-    shell = manager.ensure({**SPEC, "resource_key": "box", "config": config}).resource
-    asks = "printf '\\033[31mkey %s\\033[0m\\n' $KEY; read -r line; echo got $line"
-    assert shell.run(asks, timeout=60, wait=None).status == "waiting_for_input"
-
-    looks = [manager.look("box")[1].screen for _ in range(2)]
-
-    assert looks[0] == looks[1]
-    assert looks[0].text.splitlines()[-1] == "key ***"
-    assert looks[0].picture == b""
-    shell.send("it\n")
-    done = shell.wait(60)
-    assert (done.exit_code, done.output.splitlines()[-1]) == (0, "got it")

@@ -13,7 +13,6 @@ from flowengine.sdk.environments import Sandbox
 from flowengine.sdk.environments.models import Secret
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
-from flowengine_envs.kinds.shell.session import Shell
 from tests.envs.opening import opened
 from tests.envs.test_shell_in_sandboxes import live, runs
 
@@ -124,62 +123,6 @@ def test_a_call_of_python_that_was_cancelled_is_not_in_the_way_of_the_next(
             return result.value
 
         assert asyncio.run(cancelled()) == 42
-
-
-@pytest.mark.endurance
-@pytest.mark.wherever
-def test_what_is_left_out_of_output_is_counted(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    with opened(ShellProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as shell:
-        for size in (100_000, 100_001, 140_000, 150_000, 160_000, 420_000):
-            result = shell.run(f"head -c {size} /dev/zero | tr '\\0' x")
-
-            assert result.raw.count(b"x") + result.left_out == size
-            assert (f"... {result.left_out} bytes left out ..." in result.output) == (
-                result.left_out > 0
-            )
-
-
-@pytest.mark.wherever
-def test_the_size_of_the_terminal_can_be_set(shell: Shell) -> None:
-    assert shell.run("stty size").output == "50 200\n"
-    try:
-        shell.resize(90, 30)
-        assert shell.run("stty size").output == "30 90\n"
-
-        wait = (
-            "trap 'stty size </dev/tty; exit' WINCH; echo ready; while :; do read -t 1 < gate; done"
-        )
-        shell.run(f'mkfifo gate; exec 8<>gate; bash -c "{wait}"', wait=0)
-        while "ready" not in shell.wait(0.05).output:
-            pass
-        shell.resize(70, 20)
-        assert shell.wait(60).output.endswith("20 70\n")
-
-        assert shell.run("exit 3").shell_restarted
-        assert shell.run("stty size").output == "20 70\n"
-        for size in ((0, 20), (20, 0), (10_001, 20)):
-            with pytest.raises(ValidationError, match="1 to 10000"):
-                shell.resize(*size)
-    finally:
-        shell.resize(200, 50)
-
-
-@pytest.mark.wherever
-def test_git_leaves_what_is_ours_alone_and_cleaning_up_does_no_harm(
-    sandbox: type[Sandbox], tmp_path: Path
-) -> None:
-    git = "git -c user.name=a -c user.email=a@example.org"
-    with opened(ShellProvider(), sandbox, tmp_path) as shell:
-        shell.run("git init -q . && touch mine && X=1")
-        assert shell.run(f"{git} add -A && git status --porcelain").output == "A  mine\n"
-
-        result = shell.run(f"{git} commit -qm one && git clean -fdxq; echo $?", wait=60)
-
-        assert (result.status, result.exit_code, result.output) == ("done", 0, "0\n")
-        assert shell.run("echo $X; git add -A; git status --porcelain").output == "1\n"
-        assert shell.run("exit 3").shell_restarted
-        assert shell.run("echo [$X]").output == "[]\n"
-        assert b"[$X]" in shell.get(f"{shell.records}/raw.log")
 
 
 @pytest.mark.wherever

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -149,13 +148,6 @@ def test_what_is_wrong_with_a_statement_is_said_in_the_words_of_the_database(
     assert database.query("select 1 as one") == [{"one": 1}]
 
 
-def test_a_value_that_no_database_holds_is_an_error(opened: Open) -> None:
-    with pytest.raises((SqlError, ValidationError)):
-        opened(path=":memory:").query("select ?", [2**70])
-    with pytest.raises((SqlError, ValidationError)):
-        opened(path=":memory:").query("select ?", [{"a": 1}])
-
-
 # What is refused (E43, E44)
 
 
@@ -213,34 +205,6 @@ def test_read_only_is_kept_by_the_database(
     assert len(database.query("select 1 from t")) == 4
 
 
-def test_a_transaction_of_a_read_only_database_sees_one_state_and_ends(
-    opened: Open, file: Path
-) -> None:
-    database = opened()
-    with sqlite3.connect(file) as other:
-        other.execute("pragma journal_mode = wal")
-    with database.transaction():
-        assert len(database.query("select 1 from t")) == 3
-        with sqlite3.connect(file, timeout=0) as other:
-            other.execute("insert into t values (4, 'z')")
-        assert len(database.query("select 1 from t")) == 3
-        with pytest.raises(Refused):
-            database.execute("commit")
-        with pytest.raises(Refused):
-            database.execute("delete from t")
-    assert len(database.query("select 1 from t")) == 4
-    other.close()
-
-
-def test_what_was_refused_is_said_with_what_would_let_it(opened: Open, file: Path) -> None:
-    with pytest.raises(Refused, match="read-only") as caught:
-        opened().execute("delete from t")
-    assert "config.mode is rw" in caught.value.message
-    with pytest.raises(Refused) as caught:
-        opened(mode="rw").execute("attach 'b.db' as b")
-    assert "config.mode" not in caught.value.message
-
-
 # Shows E43
 def test_pragmas_that_only_tell_are_allowed(opened: Open, file: Path) -> None:
     assert [row["name"] for row in opened().query("pragma table_info(t)")] == ["a", "b"]
@@ -286,12 +250,6 @@ def test_the_file_lies_below_the_roots_with_links_resolved(opened: Open, tmp_pat
     for root in ("folder", str(tmp_path / "folder")):  # a sandbox may have made the link
         with pytest.raises(EnvironmentUnavailable, match=r"link|leads"):
             opened(path="folder/o.db", roots=[root])
-
-
-def test_a_name_is_no_address(opened: Open, tmp_path: Path) -> None:
-    opened(path="a.db?mode=memory", mode="rwc").execute("create table t (a)")
-
-    assert (tmp_path / "a.db?mode=memory").is_file()
 
 
 def test_what_is_no_database_does_not_open(opened: Open, tmp_path: Path) -> None:
@@ -403,26 +361,6 @@ def test_twenty_threads_write_at_once(opened: Open, file: Path) -> None:
     assert database.query("select count(*) as n from t") == [{"n": 1003}]
 
 
-def test_others_wait_until_a_transaction_has_ended(opened: Open) -> None:
-    database = opened(path=":memory:")
-    database.execute("create table t (a)")
-    inside, asked = threading.Event(), threading.Event()
-
-    def count() -> Any:
-        assert inside.wait(60)
-        asked.set()
-        return database.query("select count(*) as n from t")
-
-    with ThreadPoolExecutor(1) as pool:
-        with database.transaction():
-            counted = pool.submit(count)
-            database.execute("insert into t values (1)")
-            inside.set()
-            assert asked.wait(60)
-            database.execute("insert into t values (2)")
-        assert counted.result(60) == [{"n": 2}]
-
-
 def test_parallel_tasks_do_not_mix_their_transactions(opened: Open) -> None:
     database = opened(path=":memory:")
     database.execute("create table t (task, step)")
@@ -458,18 +396,6 @@ def test_a_lock_held_elsewhere_is_waited_for_within_a_bound(opened: Open, file: 
     assert database.execute("delete from t").changed == 3
 
 
-def test_a_lock_that_is_given_up_meanwhile_is_no_error(opened: Open, file: Path) -> None:
-    database = opened(mode="rw", busy=20)
-    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    other.execute("begin immediate")
-    later = threading.Timer(0.2, other.execute, ["rollback"])
-    later.start()
-
-    assert database.execute("delete from t").changed == 3
-    later.join()
-    other.close()
-
-
 # The end (E47)
 
 
@@ -495,20 +421,6 @@ def test_release_rolls_back_and_leaves_the_file_whole(
     assert check.execute("select count(*) from t").fetchone() == (3,)
     check.close()
     file.unlink()
-
-
-# Shows E47
-def test_memory_lives_as_long_as_the_handle(opened: Open, manager: EnvironmentManager) -> None:
-    first = opened(path=":memory:")
-    first.execute("create table t (a)")
-    assert opened(path=":memory:") is first
-
-    manager.release_scope("session")
-
-    again = opened(path=":memory:")
-    assert again is not first
-    with pytest.raises(SqlError, match="no such table"):
-        again.query("select * from t")
 
 
 # In a flow

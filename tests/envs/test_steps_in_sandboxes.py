@@ -266,23 +266,3 @@ def test_a_program_without_a_network_learns_why(
             "programs in this environment reach only api.invalid:443: allow hosts in policy.network"
         ),
     }
-
-
-@pytest.mark.endurance
-# Shows E100b
-def test_limits_that_a_step_in_a_shell_meets_are_named(
-    sandbox: type[Sandbox], tmp_path: Path, context: Context
-) -> None:
-    if not has("tmux"):
-        pytest.skip("no tmux: apt-get install tmux")
-    provider = ShellProvider()
-    work = tmp_path / "work"
-    work.mkdir()
-    fill = "python3 -c \"open('full', 'wb').write(bytes(5 << 20))\""
-    with opened(provider, sandbox, work, limits={"disk": "4MiB"}) as resource:
-        full = run(provider, resource, context, script=fill)
-        after = run(provider, resource, context, script="rm full; echo on")
-
-    assert full["exit_code"] != 0
-    assert "a file reached the size limit: limits.disk is 4 MiB" in full["stderr"]
-    assert (after["exit_code"], after["stdout"], after["stderr"]) == (0, "on\n", "")

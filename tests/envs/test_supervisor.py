@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import io
 import json
-import marshal
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,7 +17,7 @@ import pytest
 
 from flowengine_envs.inside import killing
 from flowengine_envs.link import bootstrap, channel, frames
-from flowengine_envs.link.parts import part, read
+from flowengine_envs.link.parts import read
 from tests.alive import alive, state
 from tests.envs.raw import PYTHON, Raw
 from tests.replacing import Limits
@@ -194,14 +192,6 @@ def test_calls_wait_their_turn_or_are_refused(supervisor: Raw) -> None:
     assert supervisor.last(waiting).header["value"] == "second"
 
 
-def test_answers_carry_the_number_of_their_request(supervisor: Raw) -> None:
-    late = supervisor.python("import time; time.sleep(0.2); 'late'")
-    pinged = supervisor.ask("ping").header
-
-    assert pinged == {"id": late + 1, "done": True}
-    assert supervisor.last(late).header["value"] == "late"
-
-
 def test_output_of_the_code_comes_while_it_runs(supervisor: Raw, tmp_path: Path) -> None:
     code = "import os, time\nprint(1)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint(2)"
     id = supervisor.python(code)
@@ -231,23 +221,6 @@ def test_what_a_killed_keeper_leaves_is_ended(supervisor: Raw, tmp_path: Path) -
     assert supervisor.last(supervisor.run(["true"])).header["exit_code"] == 0
 
 
-def test_bytecode_is_used_where_it_is_of_the_same_version(tmp_path: Path) -> None:
-    head, bytecode = parts(bootstrap.supervisor())
-    head["sources"] = dict.fromkeys(head["sources"], "syntax error")
-
-    with Raw(tmp_path, sys.executable) as raw:
-        assert "fault" not in raw.begin(joined(head, bytecode)).header
-
-
-def test_a_python_with_other_bytecode_compiles_the_sources(raw: Raw) -> None:
-    head, _ = parts(bootstrap.supervisor())
-    program = joined({**head, "magic": "00"}, marshal.dumps({}))
-
-    assert "fault" not in raw.begin(program).header
-    raw.worker()
-    assert raw.last(raw.python("6 * 7")).header["value"] == 42
-
-
 def test_a_sandbox_waits_for_no_module_that_is_not_needed() -> None:
     script = bootstrap.SCRIPT.replace("\nmain(number)\n", "\nprint(*sys.modules)\n")
     command = [PYTHON, *channel.COMMAND[1:4], script, "0"]
@@ -268,10 +241,6 @@ def parts(program: bytes) -> tuple[dict[str, Any], bytes]:
     assert head is not None
     assert bytecode is not None
     return json.loads(head), bytecode
-
-
-def joined(head: dict[str, Any], bytecode: bytes) -> bytes:
-    return part(json.dumps(head).encode()) + part(bytecode)
 
 
 def test_modules_of_the_supervisor_parse_on_python_3_9() -> None:

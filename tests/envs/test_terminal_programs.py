@@ -35,16 +35,6 @@ def waiting(shell: Shell, result: ShellResult | None = None) -> str:
 
 
 @pytest.mark.wherever
-def test_arrow_keys_arrive(terminal: Shell) -> None:
-    read = "for i in 1 2 3 4; do read -rsn3 key; printf '%q ' \"$key\"; done"
-
-    assert terminal.run(read, wait=20).status == "waiting_for_input"
-    terminal.keys("Up", "Down", "Right", "Left")
-
-    assert terminal.wait(60).output == r"$'\E[A' $'\E[B' $'\E[C' $'\E[D' "
-
-
-@pytest.mark.wherever
 # Shows S79
 def test_a_pager_is_led_by_keys(terminal: Shell) -> None:
     screen = waiting(terminal, terminal.run("echo before; less numbers; echo after", wait=20))
@@ -124,17 +114,6 @@ def test_an_activate_that_fails_in_a_later_shell_is_told_and_tried_again(
                 shell.run("echo [$ACTIVE]")
         shell.remove("broken")
         assert shell.run("echo [$ACTIVE]").output == "[yes]\n"
-
-
-@pytest.mark.wherever
-# Shows S91
-def test_the_shell_of_the_user_does_not_matter(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    config = {"env": {"SHELL": "/usr/sbin/nologin"}}
-    with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
-        told = "echo $BASH; printenv SHELL"
-        assert shell.run(told).output.endswith("/bash\n/usr/sbin/nologin\n")
-        assert shell.run("exit 3", wait=20).shell_restarted
-        assert shell.run(told).output.endswith("/bash\n/usr/sbin/nologin\n")
 
 
 def growth(before: int) -> int:

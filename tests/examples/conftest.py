@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,15 +62,3 @@ def worker_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def flowengine(tmp_path: Path, forks: Forks) -> Shell:
     return Shell(tmp_path, forks.run)
-
-
-@pytest.fixture
-def group(flowengine: Shell) -> Callable[[str, list[str]], None]:
-    """Set the members of a group in the user's settings."""
-
-    def write(name: str, members: list[str]) -> None:
-        settings = flowengine.folder / ".config" / "flowengine" / "settings.yaml"
-        settings.parent.mkdir(parents=True, exist_ok=True)
-        settings.write_text(json.dumps({"groups": {name: members}}))
-
-    return write

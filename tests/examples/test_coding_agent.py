@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
-from flowengine.agents.models import using
-from flowengine.agents.models.scripted import ScriptedModel
 from tests.examples.conftest import EXAMPLES, PROGRAM, Shell
 from tests.execution_environment.toy import until
 from tests.own_environments import environments_for
@@ -66,30 +63,6 @@ def test_risky_calls_wait_and_the_change_comes_back_in_the_end(
 def newest(flowengine: Shell) -> str:
     [execution] = flowengine("--json", "list").json()
     return str(execution["execution"])
-
-
-def test_what_a_rule_denies_nobody_is_asked(flowengine: Shell) -> None:
-    script: list[Any] = [
-        {"calls": [{"name": "run", "arguments": {"command": "cd /src && git push"}}]},
-        {"text": "I may not."},
-    ]
-    model = ScriptedModel(script)
-    with using(model), Engine(None, workdir=flowengine.folder) as engine:
-        result = engine.run(
-            flowengine.folder / "coding_agent.yaml", labels={"model": "scripted/test"}
-        )
-
-    assert result.outputs == {"answer": "I may not."}
-    assert "Refused" in str(model.requests[1].messages[-1]["content"])
-
-
-def test_nothing_of_the_project_changes_before_it_is_published(
-    flowengine: Shell, project: Path
-) -> None:
-    flowengine("run", "coding_agent.yaml", code=4)
-    flowengine("cancel", newest(flowengine))
-
-    assert '"[^a-z0-9]"' in (project / "slugs.py").read_text()
 
 
 @pytest.mark.endurance

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import HTTPServer
@@ -22,6 +21,7 @@ from flowengine.kernel.notation.times import parse_time
 from flowengine.telemetry import export_traces, recorded_spans
 from flowengine_envs.browser import installation
 from tests.engines.world import Clock
+from tests.envs.network.ways_out import running
 from tests.examples.conftest import EXAMPLES
 from tests.mail_server import Mail, mail_server
 from tests.server.api import OWNER, Api
@@ -70,12 +70,8 @@ def ledger(tmp_path: Path) -> Iterator[str]:
     assert spec.loader is not None
     module: Any = module_from_spec(spec)
     spec.loader.exec_module(module)
-    with HTTPServer(("127.0.0.1", 0), module.Ledger) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with running(HTTPServer(("127.0.0.1", 0), module.Ledger)) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from flowengine import Engine
 from flowengine.execution_environment.registry.entries import Registry
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.processes import marked
@@ -79,14 +78,6 @@ def test_a_server_over_http(folder: Path, flowengine: Shell, address: str) -> No
     assert done.out == stored("mcp_http")
 
 
-def test_a_folder_is_brought_back(folder: Path, flowengine: Shell) -> None:
-    before = (folder / "drafts" / "list.txt").read_text()
-    flowengine("-q", "run", "folder.yaml")
-
-    after = (folder / "drafts" / "list.txt").read_text()
-    assert (before, after) == ("to   do:\n  *  milk\n", "to do:\n* milk\n")
-
-
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
 def test_a_page_that_works_with_scripts(folder: Path, flowengine: Shell) -> None:
     if installation.browser(None) is None:
@@ -121,23 +112,6 @@ def test_containers(folder: Path, flowengine: Shell) -> None:
 
     assert done.out == stored("container")
     assert (folder / "drafts" / "list.txt").read_text() == "  *  milk\nto   do:\n"
-
-
-@pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
-def test_an_agent_opens_what_it_chooses(folder: Path, flowengine: Shell) -> None:
-    (folder / "other.yaml").write_text("- text: I need nothing.\n")
-    done = flowengine("-q", "run", "agent.yaml")
-    named = flowengine("-q", "run", "agent.yaml", "--model", "scripted/other.yaml")
-    opened: list[str] = []
-    with Engine(None, workdir=folder) as engine:
-        engine.environments.subscribe(
-            lambda event: opened.append(event.kind) if event.event.endswith(".ready") else None
-        )
-        assert engine.run(folder / "agent.yaml").status == "succeeded"
-
-    assert done.out == stored("agent")
-    assert named.out == "answer: I need nothing.\n"
-    assert sorted({*opened}) == ["files", "python"]
 
 
 @pytest.mark.endurance

@@ -38,13 +38,3 @@ def test_the_tests_pass_in_the_third_round_and_the_change_comes_back_when_accept
     assert ended.outputs == {"rounds": 3, "changed": ["calc.py"]}
     assert "return a + b" in project.read_text()
     assert not list((environments_in(Path("store")) / "workspaces/execution").iterdir())
-
-
-def test_what_cannot_be_repaired_changes_nothing(project: Path) -> None:
-    before = project.read_text()
-    with Engine("store") as engine:
-        result = engine.run("fix_tests.yaml", {"rounds": 1})
-
-    assert result.error is not None
-    assert result.error["type"] == "StillFailing"
-    assert project.read_text() == before

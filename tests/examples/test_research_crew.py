@@ -38,26 +38,6 @@ def folder(flowengine: Shell, port: str) -> Path:
     return flowengine.folder
 
 
-def test_a_report_is_written_sent_back_and_published(flowengine: Shell, folder: Path) -> None:
-    first = flowengine("run", "research.yaml", code=4)
-    assert "dig[0]/lead" in first.err
-    assert "calls transfer_to_engineer()" in first.err
-    assert "calls transfer_to_historian()" in first.err
-    assert "dig[0]/engineer.calls#2[1]/engineer.std.read_file" in first.err
-    [wait] = flowengine("--json", "approvals", "list").json()
-    assert "20 nautical miles (lenses.md)" in wait["subject"]["report"]
-    assert "fire the other in 1755 (eddystone.md)" in wait["subject"]["report"]
-
-    change = ("--choice", "revise", "--comment", "Make it shorter.")
-    flowengine("approvals", "decide", wait["id"], *change, code=4)
-    [wait] = flowengine("--json", "approvals", "list").json()
-    done = flowengine("-q", "approve", wait["id"])
-
-    assert done.out == (HERE / "output.txt").read_text()
-    assert (folder / "report.md").read_text() == wait["subject"]["report"]
-    assert len(wait["subject"]["report"]) < 200
-
-
 def test_its_readme_shows_what_happens_with_a_site(
     flowengine: Shell, folder: Path, port: str
 ) -> None:
@@ -91,29 +71,3 @@ def outline(text: str) -> list[str]:
     text = re.sub(r"\b01[0-9a-z]{10}\b", "EXECUTION", text)
     text = re.sub(r"(?<![\w.])[0-9a-f]{4}(?!\w)", "ID", text)
     return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
-
-
-def test_without_its_site_the_crew_says_so(flowengine: Shell, port: str) -> None:
-    flowengine("run", "research.yaml", "-i", f"site=http://localhost:{port}/", code=4)
-
-    [wait] = flowengine("--json", "approvals", "list").json()
-    steps = flowengine("--json", "show", wait["execution"]).json()["steps"]
-    [answer] = [one["output"] for one in steps if one["address"] == "dig[2]"]
-    assert answer == {"answer": "The site could not be opened.", "sources": []}
-
-
-def test_what_a_person_edits_is_published(flowengine: Shell, folder: Path) -> None:
-    flowengine("run", "research.yaml", code=4)
-    [wait] = flowengine("--json", "approvals", "list").json()
-    flowengine("approve", wait["id"], "--edit", "report=# Mine")
-
-    assert (folder / "report.md").read_text() == "# Mine"
-
-
-def test_a_rejected_report_is_not_written(flowengine: Shell, folder: Path) -> None:
-    flowengine("run", "research.yaml", code=4)
-    [wait] = flowengine("--json", "approvals", "list").json()
-    done = flowengine("-q", "reject", wait["id"])
-
-    assert done.out.startswith("published: false\n")
-    assert not (folder / "report.md").exists()

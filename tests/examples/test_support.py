@@ -8,10 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from flowengine import Engine, Flow
-from flowengine.flow.compile import compile_file
+from flowengine import Engine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support.py"
 
@@ -49,18 +46,3 @@ def test_refunds_are_asked_about_and_another_process_goes_on(tmp_path: Path) -> 
             "cleo: we cannot refund this.",
         ]
     }
-
-
-@pytest.mark.endurance
-def test_it_is_written_out_as_a_file_that_means_the_same(tmp_path: Path) -> None:
-    shutil.copy(EXAMPLE, tmp_path)
-    (tmp_path / "support.yaml").write_text(python("--yaml", cwd=tmp_path))
-
-    compiled = compile_file(tmp_path / "support.yaml")
-
-    assert compiled.diagnostics == []
-    assert Flow.from_yaml(tmp_path / "support.yaml").compile().hash == compiled.hash
-    python(cwd=tmp_path)
-    with Engine(tmp_path / ".flowengine") as engine:
-        [found] = engine.executions.list().items
-        assert engine.store.execution(found["execution"]).hash == compiled.form

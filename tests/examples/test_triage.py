@@ -19,15 +19,3 @@ def test_it_hands_over_looks_up_and_asks_before_it_pays(flowengine: Shell) -> No
     paid = flowengine("show", wait["execution"], "--step", wait["address"])
     assert "60.00 EUR go back for invoice 4711" in paid.out
     assert "answer/_offer" not in asked.err + done.err
-
-
-# Shows M13
-def test_its_graph_has_models_tools_and_handoffs(flowengine: Shell) -> None:
-    drawn = flowengine("graph", HERE / "triage.yaml", "--format", "mermaid").out
-
-    assert "agent desk" in drawn
-    assert "python billing:refund" in drawn
-    assert "_offer" not in drawn
-    assert "dispatch" not in drawn
-    handoffs = [line for line in drawn.splitlines() if "hands over" in line]
-    assert len(handoffs) == 2

@@ -97,16 +97,6 @@ def test_what_nobody_holds_makes_room(make: Make, toy: Toy) -> None:
     assert [thing.request.spec.owner_id for thing in toy.released] == ["a"]
 
 
-def test_several_places_are_made_where_several_are_wanted(make: Make, toy: Toy) -> None:
-    manager = make(capacity=Capacity(whole=3))
-    for owner in "abc":
-        manager.release(manager.ensure(named(owner, idle="1h")))
-
-    manager.ensure_all([named("d"), named("e")])
-
-    assert sorted(thing.request.spec.owner_id for thing in toy.released) == ["a", "b"]
-
-
 def test_what_is_given_back_while_somebody_waits_makes_room(make: Make, toy: Toy) -> None:
     """Idle environments and those kept for a wait are closed, but only as many as necessary."""
     manager = make(capacity=Capacity(whole=3))

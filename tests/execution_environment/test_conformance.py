@@ -10,7 +10,6 @@ import pytest
 
 from flowengine.sdk.environments import Request
 from flowengine.testing.environment_conformance import CHECKS, Check, ProviderCase
-from tests.execution_environment import third_party
 from tests.execution_environment.third_party import Calculator, Calculators
 
 
@@ -92,12 +91,3 @@ def test_the_suite_finds_what_is_broken(broken: Callable[[], Any], check: str, t
 
     with pytest.raises(Exception, match=told):
         by_name[check](ProviderCase(broken, {"kind": "calculator"}, add))
-
-
-def test_the_provider_is_as_short_as_promised() -> None:
-    from pathlib import Path
-
-    text = Path(third_party.__file__).read_text()
-    provider = text.partition("class Calculators")[2]
-
-    assert len(provider.splitlines()) <= 40

@@ -14,7 +14,7 @@ from flowengine.execution_environment import EnvironmentManager, SpecInvalid
 from flowengine.execution_environment.observation import Event
 from flowengine.sdk import EnvironmentFailure
 from flowengine.sdk.environments import Request
-from tests.execution_environment.toy import SPEC, Heard, Thing, Toy
+from tests.execution_environment.toy import SPEC, Heard, Toy
 
 Make = Callable[..., EnvironmentManager]
 FIELDS = {
@@ -32,23 +32,6 @@ FIELDS = {
     "at",
     "error",
 }
-
-
-# Shows E73
-def test_every_subscriber_hears_everything_in_order(manager: EnvironmentManager, toy: Toy) -> None:
-    ears = [Heard(manager) for _ in range(3)]
-    handles = [manager.ensure({**SPEC, "owner_id": str(number)}) for number in range(20)]
-    manager.close()
-
-    told = ears[0].events
-    for ear in ears:
-        assert ear.names()
-        assert ear.events == told
-    for handle in handles:
-        mine = [event for event in told if event.id == handle.id]
-        assert [event.number for event in mine] == [1, 2, 3, 4]
-        assert [event.state for event in mine] == ["ensuring", "ready", "releasing", "released"]
-    assert {event.event.partition(".")[0] for event in told} == {"execution_environment"}
 
 
 # Shows E75
@@ -144,27 +127,6 @@ def test_a_secret_written_in_clear_is_refused_without_showing_it(
 
     assert "SEKRET" not in f"{refused.value!r} {refused.value.data}"
     assert manager.list() == []
-
-
-# Shows E103
-def test_a_rotated_secret_is_read_when_it_is_opened(
-    manager: EnvironmentManager, toy: Toy, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    file = tmp_path / "token"
-    spec = {
-        **SPEC,
-        "config": {"token": "secret:TOKEN"},
-        "secrets": {"TOKEN": {"file": str(file)}},
-    }
-    values = []
-    for value in ("one", "two"):
-        file.write_text(value)
-        handle = manager.ensure(spec)
-        assert isinstance(handle.resource, Thing)
-        values.append(handle.resource.request.config.token.reveal())
-        manager.release(handle)
-
-    assert values == ["one", "two"]
 
 
 # Shows E103

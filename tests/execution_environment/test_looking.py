@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,6 @@ from flowengine.sdk import EnvironmentLost
 from flowengine.sdk.environments import Screen, background
 from flowengine.sdk.files.private_sockets import listening
 from tests.execution_environment.painted import PNG, SPEC, Painted, holding
-from tests.execution_environment.toy import Toy
 from tests.replacing import Limits
 
 Make = Callable[..., EnvironmentManager]
@@ -95,23 +93,6 @@ def test_a_process_that_hangs_is_not_waited_for(make: Make, tmp_path: Path, limi
         assert f"process {holder.pid}" in (told := refusal(make()))
         assert told.endswith("does not answer")
         os.kill(holder.pid, signal.SIGCONT)
-
-
-def test_kinds_without_a_screen_say_so(manager: EnvironmentManager, toy: Toy) -> None:
-    manager.ensure({"kind": "files", "resource_key": "notes"})
-    assert "'notes' of kind 'files' has nothing to look at" in refusal(manager, "notes")
-    [written] = manager.written()
-    assert written["screen"] is False
-    toy.leaves_traces = True  # type: ignore[misc]
-    manager.ensure({"kind": "toy", "resource_key": "thing"})
-    assert "has nothing to look at" in refusal(manager, "thing")
-
-
-def test_one_that_is_not_recorded_has_no_socket(
-    manager: EnvironmentManager, painted: Painted, tmp_path: Path
-) -> None:
-    manager.ensure({**SPEC, "registry": "none"})
-    assert not (tmp_path / "environments" / "screens").exists()
 
 
 async def large() -> Screen:
@@ -265,22 +246,3 @@ def test_it_opens_where_there_can_be_no_socket(
     (tmp_path / "environments" / "screens").write_text("")
     manager.ensure(SPEC)
     assert "has nothing to look at" in refusal(manager)
-
-
-def test_a_reader_that_leaves_disturbs_nobody(
-    manager: EnvironmentManager, painted: Painted, tmp_path: Path
-) -> None:
-    gate = asyncio.Event()
-
-    async def show() -> Screen:
-        await gate.wait()
-        return Screen("", PNG + bytes(4_000_000))
-
-    painted.show = show
-    id = manager.ensure(SPEC).id
-    with socket.socket(socket.AF_UNIX) as reader:
-        folder = os.open(tmp_path / "environments" / "screens", os.O_RDONLY)
-        reader.connect(f"/proc/self/fd/{folder}/{id}")
-        os.close(folder)
-    background().loop.call_soon_threadsafe(gate.set)
-    assert len(manager.look("canvas")[1].screen.picture) == len(PNG) + 4_000_000

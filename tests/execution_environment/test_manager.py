@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,7 @@ from flowengine.execution_environment import (
     TimeBounds,
     UnknownEnvironment,
 )
-from flowengine.sdk import EnvironmentClosed, EnvironmentStartFailed
-from flowengine.sdk.environments import background
+from flowengine.sdk import EnvironmentClosed
 from tests.execution_environment.toy import SPEC, FakeClock, Heard, Thing, Toy
 
 Make = Callable[..., EnvironmentManager]
@@ -40,30 +38,6 @@ def test_declaring_checks_and_records_and_starts_nothing(
     assert toy.tries == 0
     assert heard.names() == ["declared"]
     assert manager.inspect(declared["id"]) is not None
-
-
-def test_a_kind_with_live_state_is_kept_for_an_hour_while_its_execution_waits(
-    manager: EnvironmentManager, toy: Toy
-) -> None:
-    toy.live = True  # type: ignore[misc]
-
-    declared = manager.declare(SPEC)
-
-    assert (declared["on_wait"], declared["keep_for"]) == ("keep", 3600.0)
-
-
-def test_which_kinds_are_kept(manager: EnvironmentManager) -> None:
-    config = {"sqlite": {"path": "a.db"}, "mcp": {"command": "x"}}
-    kinds = ("python", "node", "shell", "bash", "docker", "files", "mcp", "sqlite")
-    waits = {
-        kind: manager.declare({"kind": kind, "resource_key": kind, "config": config.get(kind, {})})[
-            "on_wait"
-        ]
-        for kind in kinds
-    }
-
-    assert [kind for kind, on_wait in waits.items() if on_wait == "keep"] == [*kinds[:3]]
-    assert set(waits.values()) == {"keep", "release"}
 
 
 # Shows E3, E12
@@ -273,32 +247,6 @@ def test_a_check_that_fails_in_any_way_means_unhealthy(
     assert (new.generation, new.state) == (2, "ready")
 
 
-def test_a_check_that_takes_its_time_is_made_once_for_all_who_ask(
-    manager: EnvironmentManager, toy: Toy
-) -> None:
-    manager.ensure(SPEC)
-    asked = 0
-    gate = asyncio.Event()
-
-    async def slow() -> bool:
-        nonlocal asked
-        asked += 1
-        await gate.wait()
-        return True
-
-    toy.things[0].healthy = slow
-
-    async def main() -> None:
-        tasks = [asyncio.ensure_future(manager.async_ensure(SPEC)) for _ in range(30)]
-        await asyncio.sleep(0)  # all have requested it
-        background().loop.call_soon_threadsafe(gate.set)
-        assert len(set(await asyncio.gather(*tasks))) == 1
-
-    asyncio.run(main())
-    assert asked == 1
-    assert manager.list(state="ready")[0]["holds"] == 31
-
-
 # Shows E88
 def test_what_others_hold_is_drained_and_not_torn_away(
     make: Make, toy: Toy, clock: FakeClock
@@ -376,32 +324,6 @@ def test_everything_in_a_spec_tells_it_from_others(
     assert manager.declare({**spec, **other})["id"] != manager.declare(spec)["id"]
 
 
-def test_two_policies_are_two_resources_with_their_own_rights(
-    manager: EnvironmentManager, toy: Toy
-) -> None:
-    ls = manager.ensure({**SPEC, "policy": {"allow": ["ls"]}})
-    rm = manager.ensure({**SPEC, "policy": {"allow": ["rm"]}})
-
-    assert toy.opens == 2
-    assert ls.resource.request.policy.allow == ["ls"]
-    assert rm.resource.request.policy.allow == ["rm"]
-
-
-def test_order_of_keys_and_written_out_defaults_make_no_difference(
-    manager: EnvironmentManager, toy: Toy
-) -> None:
-    handle = manager.ensure({**SPEC, "limits": {"memory": "1MiB", "best_effort": True}})
-    spec = {
-        "limits": {"best_effort": True, "memory": 2**20},
-        "config": {"size": 1, "image": "plain"},
-        "resource_key": "toy",
-        "provider": ["toy"],
-        **SPEC,
-    }
-
-    assert manager.ensure(spec) == handle
-
-
 # Wrong ids, and the end
 
 
@@ -452,29 +374,3 @@ def test_a_closed_manager_has_released_everything_and_opens_nothing(make: Make, 
     with pytest.raises(EnvironmentClosed, match="released"):
         resources[0].echo("x")
     assert manager.close().released == []
-
-
-def test_a_spec_that_could_not_be_opened_can_be_tried_again(
-    manager: EnvironmentManager, toy: Toy
-) -> None:
-    async def broken(request: Any) -> Any:
-        raise OSError("no luck")
-
-    toy.open = broken
-    with pytest.raises(EnvironmentStartFailed, match="no luck"):
-        manager.ensure(SPEC)
-    toy.open = None
-
-    assert manager.ensure(SPEC).state == "ready"
-
-
-def test_any_thread_may_release(manager: EnvironmentManager, toy: Toy) -> None:
-    async def opening() -> Any:
-        return await manager.async_ensure(SPEC)
-
-    handle = asyncio.run(opening())
-    thread = threading.Thread(target=lambda: manager.release(handle))
-    thread.start()
-    thread.join(60)
-
-    assert toy.releases == 1

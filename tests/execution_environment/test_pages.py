@@ -74,29 +74,3 @@ outputs: {total: "${{ steps.more.output }}"}
     assert done.stdout == "total: 15\n", done.stderr
     assert "licensed by ***" in done.stderr
     assert "SEKRET" not in done.stderr
-
-
-PROGRAM = """
-from flowengine.execution_environment import manager
-
-with manager().use({"kind": "calculator"}) as calculator:
-    print(calculator.add(20, 3))
-"""
-
-
-# Shows E10
-def test_once_it_is_installed_a_program_opens_it(tmp_path: Path) -> None:
-    install(tmp_path)
-
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (done.stdout, done.stderr) == ("23\n", "")
-    assert not list(tmp_path.rglob("environments/entries/*"))
-    assert list(tmp_path.rglob("environments/entries"))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -14,20 +13,9 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentClosed
-from tests.execution_environment.toy import SPEC, Toy
+from tests.execution_environment.toy import Toy
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_one_loop_opens_and_another_uses_and_releases(
-    manager: EnvironmentManager, toy: Toy
-) -> None:
-    handle = asyncio.run(manager.async_ensure(SPEC))
-
-    assert asyncio.run(handle.resource.async_echo("x")) == "x"
-    asyncio.run(manager.async_release(handle))
-
-    assert toy.releases == 1
 
 
 def run(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
@@ -115,31 +103,6 @@ def test_the_interpreters_end_releases_everything_quietly(tmp_path: Path, end: s
     assert [line for line in released if line[-1] in "ab"] == ["released b", "released a"]
     assert "released toy" in released
     assert "ZeroDivisionError" in done.stderr if "Zero" in end else done.stderr == ""
-
-
-@pytest.mark.endurance
-def test_what_never_ends_does_not_keep_the_process(tmp_path: Path) -> None:
-    program = """
-        from flowengine.execution_environment import TimeBounds
-        m = EnvironmentManager(sys.argv[1], bounds=TimeBounds(use=0.1, release=0.1))
-        async def stubborn(thing):
-            while True:
-                try:
-                    await asyncio.sleep(60)
-                except asyncio.CancelledError:
-                    pass
-        toy.close = stubborn
-        m.ensure(SPEC)
-        begun = threading.Event()
-        hang = m.ensure({'kind': 'toy'}).resource.hang
-        threading.Thread(target=hang, args=(begun,), daemon=True).start()
-        begun.wait()
-    """
-    done = run(program, tmp_path)
-
-    assert done.returncode == 0
-    assert "never awaited" not in done.stderr
-    assert "destroyed" not in done.stderr
 
 
 # Shows S90

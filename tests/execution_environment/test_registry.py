@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -207,26 +206,6 @@ def test_what_lives_is_left_alone(boxes: Boxes, make: Make, tmp_path: Path) -> N
     assert handle.workspace.is_dir()
 
 
-def test_the_folder_of_what_waits_is_left_alone_and_can_be_taken_over(
-    boxes: Boxes, make: Make, tmp_path: Path
-) -> None:
-    owner, other = make(), make()
-    spec = {"kind": "box", "owner_id": "e", "config": {"folder": str(tmp_path)}}
-    handle = owner.ensure(spec)
-    assert handle.workspace is not None
-    (handle.workspace / "file").write_text("kept")
-    owner.suspend_scope("execution", "e")
-
-    other.reap()
-    again = other.ensure(spec)
-
-    assert again.workspace == handle.workspace
-    assert (again.workspace / "file").read_text() == "kept"
-    assert again.generation == 2
-    third = make().ensure(spec)  # while another one uses it, it gets a separate folder
-    assert third.workspace != again.workspace
-
-
 @pytest.mark.endurance
 def test_who_ends_a_scope_takes_no_folder_from_another_who_begins_it(make: Make) -> None:
     """Several concurrent users have one session each, which they end repeatedly."""
@@ -259,23 +238,6 @@ def of_this_process(data: dict[str, Any]) -> None:
     from flowengine.sdk.processes import this_process
 
     data["owner"] = list(this_process())
-
-
-def test_the_workspace_of_who_waits_and_lives_is_left_alone(
-    boxes: Boxes, make: Make, tmp_path: Path
-) -> None:
-    manager = make()
-    config = {"folder": str(tmp_path)}
-    spec = {"kind": "box", "scope": "session", "on_wait": "release", "config": config}
-    workspace = manager.ensure(spec).workspace
-    assert workspace is not None
-    (workspace / "kept").write_text("yes")
-    manager.suspend_scope("session")
-
-    make().reap()
-
-    assert (workspace / "kept").read_text() == "yes"
-    assert manager.ensure(spec).workspace == workspace
 
 
 @pytest.mark.endurance
@@ -456,18 +418,6 @@ def test_where_nothing_can_be_written_what_could_be_left_is_not_opened(
         manager.release(handle)
         assert reaped(manager, tmp_path) == []
     assert not workspace.exists()
-
-
-# Shows E110
-def test_a_registry_that_goes_away_meanwhile_does_not_keep_one_from_closing(
-    boxes: Boxes, make: Make, tmp_path: Path
-) -> None:
-    manager = make()
-    handle = manager.ensure({"kind": "box", "config": {"folder": str(tmp_path)}})
-    while (tmp_path / "environments").exists():  # the first opening sweeps it in the background
-        shutil.rmtree(tmp_path / "environments", ignore_errors=True)
-
-    assert manager.release(handle).released == [handle.id]
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ from flowengine.execution_environment import (
 from flowengine.execution_environment.specs.spec import json_schema
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import AXES, Capabilities, Provider, Request, Sandbox, Spec
-from tests.execution_environment.toy import SPEC, Heard, Toy
-from tests.rows import each_row
+from tests.execution_environment.toy import SPEC, Toy
 
 
 def faults(manager: EnvironmentManager, spec: Any) -> dict[str, str]:
@@ -127,17 +126,6 @@ def test_the_schema_of_specs_is_current() -> None:
     assert path.read_text() == text, "UPDATE_GOLDEN=1 makes it anew"
 
 
-def test_the_schema_takes_what_the_manager_takes(manager: EnvironmentManager, toy: Toy) -> None:
-    import jsonschema_rs
-
-    validator = jsonschema_rs.Draft202012Validator(json_schema())
-    for spec in ({"kind": "toy"}, SPEC, {**SPEC, "provider": ["toy"], "limits": {"memory": "1GB"}}):
-        assert validator.is_valid(spec), list(validator.iter_errors(spec))
-        manager.declare(spec)
-    for wrong in ({}, {"kind": "toy", "scope": "galaxy"}, {"kind": "toy", "resourcekey": "x"}):
-        assert not validator.is_valid(wrong)
-
-
 # Enforced limits
 
 
@@ -225,17 +213,6 @@ def boxed() -> Iterator[Boxed]:
     unregister_sandbox("weak")
 
 
-def test_the_kinds_sandbox_is_taken_unless_the_spec_names_another(
-    manager: EnvironmentManager, boxed: Boxed
-) -> None:
-    default = manager.ensure({"kind": "boxed"})
-    weak = manager.ensure({"kind": "boxed", "resource_key": "w", "provider": "weak"})
-
-    assert (default.provider, default.isolation) == ("strong", "namespace")
-    assert default.resource.request.sandbox is Strong
-    assert (weak.provider, weak.isolation) == ("weak", "none")
-
-
 def test_nothing_falls_back_to_what_the_spec_does_not_name(
     manager: EnvironmentManager, boxed: Boxed
 ) -> None:
@@ -245,23 +222,6 @@ def test_nothing_falls_back_to_what_the_spec_does_not_name(
         manager.ensure({"kind": "boxed"})
 
     assert boxed.tries == 0
-
-
-def test_of_several_the_first_that_can_be_had_is_taken_and_told(
-    manager: EnvironmentManager, boxed: Boxed
-) -> None:
-    heard = Heard(manager)
-    spec = {"kind": "boxed", "provider": ["strong", "weak"]}
-    Strong.missing = "no strong one"
-
-    handle = manager.ensure(spec)
-
-    assert handle.provider == "weak"
-    heard.names()
-    assert [event.provider for event in heard.events][-1] == "weak"
-    manager.release(handle)
-    Strong.missing = None
-    assert manager.ensure(spec).provider == "strong"
 
 
 def test_where_none_can_be_had_every_reason_is_told(
@@ -302,16 +262,6 @@ class Whole(Provider[Any]):
     async def release(self, resource: Any) -> None: ...
 
 
-@each_row("method", ["probe", "ensure", "health_check", "release"])
-# Shows E10, S87
-def test_a_provider_that_lacks_a_method_is_refused_naming_it(method: str) -> None:
-    methods = {name: value for name, value in vars(Whole).items() if name != method}
-    lacking = type("Lacking", (Provider,), methods)
-
-    with pytest.raises(UsageError, match=f"Lacking.*is missing the method '{method}'"):
-        register_provider(lacking())
-
-
 def test_a_provider_without_a_kind_or_base_is_refused() -> None:
     with pytest.raises(UsageError, match="has no 'kind'"):
         register_provider(type("Nameless", (Provider,), {})())
@@ -329,23 +279,3 @@ def test_a_second_provider_of_a_kind_is_refused_and_the_first_stays(
 
     manager.ensure(SPEC)
     assert toy.opens == 1
-
-
-def test_mounts_are_folders_of_other_environments(
-    manager: EnvironmentManager, toy: Toy, tmp_path: Path
-) -> None:
-    async def with_path(request: Request) -> Any:
-        from tests.execution_environment.toy import Thing
-
-        thing = Thing(request)
-        thing.path = tmp_path  # type: ignore[attr-defined]
-        return thing
-
-    toy.open = with_path
-    repo = manager.declare({**SPEC, "resource_key": "repo"})
-    user: Callable[..., Any] = manager.ensure
-    handle = user({**SPEC, "resource_key": "user", "mounts": {"/src": repo["id"]}})
-
-    assert handle.resource.request.mounts == {"/src": tmp_path}
-    manager.release(handle)
-    assert toy.log == ["open repo", "open user", "release user", "release repo"]

@@ -24,22 +24,16 @@ metrics.set_meter_provider(MeterProvider([reader]))
 from flowengine.execution_environment import TimeBounds, EnvironmentManager, register_provider
 from flowengine.sdk import EnvironmentFailure, EnvironmentStartFailed
 from flowengine_envs.kinds.files import Files
-
-
 class Stubborn(Files):
     kind = "stubborn"
 
     async def release(self, resource):
         raise OSError("no")
-
-
 class Broken(Files):
     kind = "broken"
 
     async def ensure(self, request):
         raise EnvironmentStartFailed("it does not start: SEKRET")
-
-
 def measured():
     manager.flush_events()
     points = []
@@ -50,8 +44,6 @@ def measured():
                     value = point.count if hasattr(point, "count") else point.value
                     points.append([metric.name, dict(point.attributes), value])
     return points
-
-
 register_provider(Stubborn())
 register_provider(Broken())
 manager = EnvironmentManager("environments", bounds=TimeBounds(retries=(600.0,)))  # not meanwhile
@@ -126,22 +118,3 @@ def test_metrics_equal_the_list(tmp_path: Path) -> None:
 
     still = [one for one in after if one[0].endswith((".open", ".holds"))]
     assert all(attributes["kind"] == "stubborn" for _, attributes, _ in still)
-
-
-ENDS = """
-import threading
-import opentelemetry.sdk
-from flowengine.execution_environment import EnvironmentManager
-
-with EnvironmentManager("environments") as manager:
-    manager.ensure({"kind": "files", "scope": "session", "owner_id": "ana"})
-manager.flush_events()
-while [one for one in threading.enumerate() if one.name == "flowengine-environment-events"]:
-    pass
-print("true")
-"""
-
-
-@pytest.mark.endurance
-def test_no_thread_of_the_metrics_outlives_the_events(tmp_path: Path) -> None:
-    assert run(ENDS, tmp_path) == [True]

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowengine.flow.expressions.checker import check
 from flowengine.flow.expressions.types import CheckedExpression, DeclaredNames, Note
 from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "code", "marked", "hint"),
     [
         ("inputs.amout > 500", "E301", "inputs.amout", "did you mean 'inputs.amount'?"),
@@ -43,30 +41,7 @@ def test_a_wrong_name_is_marked_with_a_suggestion(
     assert hint in (problem.hint or "")
 
 
-def test_what_was_right_elsewhere_is_checked_against_the_names_of_its_place() -> None:
-    def seen(type_: str, name: str = "count") -> DeclaredNames:
-        properties = {name: {"type": type_}, "other": {}}
-        inputs = {"type": "object", "properties": properties, "additionalProperties": False}
-        return DeclaredNames({"type": "object", "properties": {"inputs": inputs}})
-
-    number, text = (
-        check("inputs.count + inputs.count", seen(word)) for word in ("integer", "string")
-    )
-    assert (number.schema, text.schema) == ({"type": "integer"}, {"type": "string"})
-    assert check("inputs.count", seen("string"), "bool").problems[0].code == "E303"
-    assert check("inputs.count", seen("string")).problems == []
-    for name in ("counts", "coun"):
-        (problem,) = check("inputs.count", seen("string", name)).problems
-        assert problem.hint == f"did you mean 'inputs.{name}'?"
-    doubt = Note("W308", "'inputs.count' may be null")
-    doubted = seen("object")._replace(uncertain={"inputs.count": doubt})
-    assert check("inputs.count.x", seen("object")).problems == []
-    assert check("inputs.count.x", doubted).problems[0].message == doubt.message
-    hidden = seen("object")._replace(hidden={"inputs.count": Note("E304", "later")})
-    assert check("inputs.count.x", hidden).problems[0].code == "E304"
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("source", "code", "marked"),
     [
         ("inputs.name + 1", "E311", "+"),
@@ -113,7 +88,7 @@ def test_operands_and_arguments_of_wrong_types_are_marked(
     assert complain(source) == [(code, marked)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "marked", "hint"),
     [
         ("inputs.amount >", "", None),
@@ -151,74 +126,7 @@ def test_broken_syntax_is_marked(
     assert (hint or "") in (problem.hint or "")
 
 
-def test_all_problems_are_reported_in_order(complain: Any) -> None:
-    source = "inputs.amout > 1.0 || inputs.nme == 'x' || inputs.name + 1 == 'y'"
-    assert complain(source) == [
-        ("E301", "inputs.amout"),
-        ("E301", "inputs.nme"),
-        ("E311", "+"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("source", "code"),
-    [
-        ("inputs.urgent", None),
-        ("inputs.any", None),
-        ("inputs.name == 'x'", None),
-        ("inputs.name", "E303"),
-        ("inputs.count", "E303"),
-        ("inputs.numbers", "E303"),
-        ("null", "E303"),
-        ("'true'", "E303"),
-    ],
-)
-def test_a_condition_is_bool(complain: Any, source: str, code: str | None) -> None:
-    assert complain(source, "bool") == ([(code, source)] if code else [])
-
-
-@pytest.mark.parametrize(
-    ("source", "code"),
-    [
-        ("inputs.name", None),
-        ("inputs.amount", None),
-        ("inputs.urgent", None),
-        ("inputs.any", None),
-        ("timestamp(now)", None),
-        ("inputs.numbers", "E307"),
-        ("inputs.map", "E307"),
-        ("[1]", "E307"),
-        ("null", "E307"),
-        ("b'x'", "E307"),
-    ],
-)
-def test_a_part_of_a_text_is_text(complain: Any, source: str, code: str | None) -> None:
-    assert complain(source, "text") == ([(code, source)] if code else [])
-
-
-def test_list_in_a_text_suggests_json(names: DeclaredNames) -> None:
-    (problem,) = check("inputs.numbers", names, "text").problems
-    assert problem.hint == "write json(…)"
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "inputs.amount > 500",
-        "500 <= inputs.amount",
-        "inputs.amount == inputs.count",
-        "inputs.amount in [1, 2]",
-        "inputs.count in [1.5, 2.0]",
-        "inputs.amount > 1 && inputs.count < 2.5",
-        "inputs.name == null",
-        "null != inputs.count",
-    ],
-)
-def test_integers_compare_with_numbers_and_anything_with_null(complain: Any, source: str) -> None:
-    assert complain(source, "bool") == []
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("source", "warned"),
     [
         ("steps.draft.output", False),
@@ -241,61 +149,6 @@ def test_reaching_into_what_may_be_null_is_a_warning(
     assert [(one.code, one.warning) for one in problems] == [("W305", True)] * warned
 
 
-@pytest.mark.parametrize(
-    ("source", "schema"),
-    [
-        ("inputs.amount", {"type": "number"}),
-        ("inputs.count + 1", {"type": "integer"}),
-        ("inputs.count > 1", {"type": "boolean"}),
-        ("inputs.order.lines[0].price", {"type": "number"}),
-        ("inputs.order.lines.map(l, l.article)", {"type": "array", "items": {"type": "string"}}),
-        ("sum(inputs.numbers)", {"type": "integer"}),
-        ("sum(inputs.order.lines.map(l, l.price))", {"type": "number"}),
-        ("keys(inputs.map)", {"type": "array", "items": {"type": "string"}}),
-        ("default(inputs.note, 'none')", {"type": "string"}),
-        ("timestamp(now)", {"type": "string", "format": "date-time"}),
-        ("inputs.labels.a", {"type": "string"}),
-        ("inputs.any.x.y", {}),
-        ("parse_json(inputs.name)", {}),
-        ("inputs.urgent ? 1 : 'a'", {}),
-        ("default(inputs.level, 2) + 1", {"type": "integer"}),
-        ("default(inputs.level, inputs.count) + 1", {"type": "integer"}),
-        ("default(inputs.level, 2.5)", {"type": "number"}),
-        ("(inputs.urgent ? inputs.level : 2) + 1", {"type": "integer"}),
-        ("[inputs.level, 2].map(x, x + 1)", {"type": "array", "items": {"type": "integer"}}),
-        ("inputs.numbers[default(inputs.level, 0)]", {"type": "integer"}),
-        (
-            "default(inputs.numbers, [1]).map(x, x + 1)",
-            {"type": "array", "items": {"type": "integer"}},
-        ),
-        ("sum([inputs.level, inputs.amount])", {"type": "number"}),
-    ],
-)
-def test_the_type_of_the_value_is_known(names: DeclaredNames, source: str, schema: Any) -> None:
-    assert check(source, names).schema == schema
-
-
-def test_a_map_literal_has_a_closed_type(names: DeclaredNames) -> None:
-    schema = check("{'who': inputs.name, 'n': inputs.count + 1}", names).schema
-    inner = DeclaredNames({"properties": {"x": schema}})
-    assert check("x.n + 1", inner).problems == []
-    assert check("x.m", inner).problems[0].code == "E301"
-
-
-def test_references_are_the_paths_that_are_named(names: DeclaredNames) -> None:
-    source = (
-        "inputs.order.lines.filter(l, l.price > inputs.amount).size() > 0 "
-        "&& steps.fetch.output.rows[inputs.count].a == 1 && steps.fetch.status == 'succeeded'"
-    )
-    assert check(source, names).references == [
-        ("inputs", "order", "lines"),
-        ("inputs", "amount"),
-        ("inputs", "count"),
-        ("steps", "fetch", "output", "rows"),
-        ("steps", "fetch", "status"),
-    ]
-
-
 def test_the_path_is_told_of_an_expression_that_is_one(names: DeclaredNames) -> None:
     assert check("steps.draft.output", names).path == ("steps", "draft", "output")
     assert check("secrets.API_KEY", names) == CheckedExpression(
@@ -306,12 +159,6 @@ def test_the_path_is_told_of_an_expression_that_is_one(names: DeclaredNames) -> 
         path=("secrets", "API_KEY"),
     )
     assert check("inputs.count + 1", names).path is None
-
-
-def test_the_item_of_a_loop_hides_a_name_outside(names: DeclaredNames) -> None:
-    checked = check("inputs.order.lines.map(inputs, inputs.price)", names)
-    assert checked.problems == []
-    assert check("inputs.numbers.map(result, result + 1)", names).problems == []
 
 
 def test_references_in_schemas_are_followed() -> None:
@@ -341,21 +188,6 @@ def test_parts_of_a_schema_are_put_together() -> None:
     assert check("odd.any.thing + 1", names).problems == []
 
 
-@each_row(
-    "schema",
-    [
-        {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        {"type": ["string", "null"]},
-        {"enum": ["a", "b", None]},
-        {"oneOf": [{"const": "a"}, {"const": 1}]},
-    ],
-)
-def test_what_may_be_of_several_types_is_checked_at_run_time(schema: Any) -> None:
-    names = DeclaredNames({"properties": {"x": schema}})
-    assert check("x + 1", names).problems == []
-    assert check("x == null ? 1 : 2", names).problems == []
-
-
 @each_row("word", ["anyOf", "oneOf"])
 def test_one_of_several_shapes_needs_the_name_in_one_of_them(word: str) -> None:
     circle = {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {}}}
@@ -378,18 +210,6 @@ def test_a_path_into_what_arrived_has_to_fit_every_source() -> None:
     (problem,) = check("join.output.n", names).problems
     assert problem.code == "E301"
     assert "when it comes from 'rewrite'" in problem.message
-
-
-def test_open_and_closed_maps() -> None:
-    names = DeclaredNames({"properties": {
-        "open": {"properties": {"a": {}}, "additionalProperties": True},
-        "typed": {"additionalProperties": {"type": "integer"}},
-        "pattern": {"properties": {"a": {}}, "patternProperties": {"^x": {}},
-                    "additionalProperties": False},
-        "empty": {"type": "object", "properties": {}, "additionalProperties": False},
-    }})  # fmt: skip
-    assert check("open.b == typed.c + 1 || pattern.xy == 2", names).problems == []
-    assert check("empty.a", names).problems[0].code == "E301"
 
 
 def test_a_hidden_name_says_why() -> None:

@@ -65,15 +65,6 @@ def test_words_are_words(command: str | list[str], words: list[str]) -> None:
     assert check(command, ALLOW, "box") == words
 
 
-def test_the_refusal_names_word_and_rule() -> None:
-    with pytest.raises(
-        Refused, match="box: 'rm' is not allowed: policy 'allow' has 'ls', 'git log'"
-    ):
-        check("rm x", ALLOW, "box")
-    with pytest.raises(Refused, match="'--output=f' lets 'git' write files or run programs"):
-        check("git log --output=f", ALLOW, "box")
-
-
 LIKELY = st.text("ab '\"\\\\$`\t\n;é-", max_size=12)
 
 
@@ -106,11 +97,6 @@ ROW = [
 def test_a_rule_that_allows_commands_allows_nothing_hidden_in_one(command: str) -> None:
     assert not only_runs(command, ALLOW)
     assert not only_runs(["bash", "-c", command], ALLOW)
-
-
-@each_row("command", ["ls", 'ls -la "a b;c"', "git log --oneline", ["ls", "; rm x"]])
-def test_a_rule_that_allows_commands_allows_those(command: str | list[str]) -> None:
-    assert only_runs(command, ALLOW)
 
 
 def test_a_command_that_is_none_has_no_answer_so_that_a_rule_asks() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
+from tests.rows import each_row
 
 OUTPUT = {"type": "object", "properties": {
     "report": {"type": "object", "properties": {"title": {"type": "string"}}},
@@ -33,36 +34,24 @@ def seen(state: dict[str, Any]) -> dict[str, Any]:
     return {"steps": {"x": state}, "inputs": {"list": [], "n": 1, "text": "t"}}
 
 
-@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
-@pytest.mark.parametrize("names", [TYPED, UNTYPED], ids=["typed", "untyped"])
-class TestNothingThere:
-    def test_default_takes_the_next(self, evaluate: Any, names: DeclaredNames, state: Any) -> None:
-        values = seen(state)
-        assert evaluate("default(steps.x.output.report.title, 'none')", values, names) == "none"
-        assert evaluate("default(steps.x.output.score, 1.5) + 1.0", values, names) == 2.5
-        assert evaluate("default(steps.x.output.report, {})", values, names) == {}
-
-    def test_has_is_false_below_it(self, evaluate: Any, names: DeclaredNames, state: Any) -> None:
-        assert evaluate("has(steps.x.output.report.title)", seen(state), names) is False
-
-    def test_reaching_in_without_default_fails(
-        self, evaluate: Any, names: DeclaredNames, state: Any
-    ) -> None:
+@each_row("state", STATES.values())
+@each_row("names", [TYPED, UNTYPED])
+def test_nothing_is_there(evaluate: Any, names: DeclaredNames, state: Any) -> None:
+    values = seen(state)
+    assert evaluate("default(steps.x.output.report.title, 'none')", values, names) == "none"
+    assert evaluate("default(steps.x.output.score, 1.5) + 1.0", values, names) == 2.5
+    assert evaluate("default(steps.x.output.report, {})", values, names) == {}
+    assert evaluate("has(steps.x.output.report.title)", values, names) is False
+    for source in ("steps.x.output.report.title", "steps.x.output.report.title + '!'"):
         with pytest.raises(EvaluationError, match=r"is null|has no"):
-            evaluate("steps.x.output.report.title", seen(state), names)
-        with pytest.raises(EvaluationError, match=r"is null|has no"):
-            evaluate("steps.x.output.report.title + '!'", seen(state), names)
-
-    def test_what_is_not_needed_does_not_fail(
-        self, evaluate: Any, names: DeclaredNames, state: Any
-    ) -> None:
-        source = "steps.x.status == 'done' && steps.x.output.report.title + '' == 'a'"
-        assert evaluate(source, seen(state), names) is False
-        source = "steps.x.status != 'done' ? 'no' : steps.x.output.report.title"
-        assert evaluate(source, seen(state), names) == "no"
+            evaluate(source, values, names)
+    unneeded = "steps.x.status == 'done' && steps.x.output.report.title + '' == 'a'"
+    assert evaluate(unneeded, values, names) is False
+    unneeded = "steps.x.status != 'done' ? 'no' : steps.x.output.report.title"
+    assert evaluate(unneeded, values, names) == "no"
 
 
-@pytest.mark.parametrize("names", [TYPED, UNTYPED], ids=["typed", "untyped"])
+@each_row("names", [TYPED, UNTYPED])
 def test_a_value_that_is_there_is_taken(evaluate: Any, names: DeclaredNames) -> None:
     values = seen({"status": "succeeded", "output": {"report": {"title": ""}, "score": 0.0}})
     assert evaluate("default(steps.x.output.report.title, 'none')", values, names) == ""
@@ -71,7 +60,7 @@ def test_a_value_that_is_there_is_taken(evaluate: Any, names: DeclaredNames) -> 
     assert evaluate("has(steps.x.output.report.title)", values, names) is True
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "value"),
     [
         ("default(null, null, 3)", 3),

@@ -6,9 +6,11 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.envs.network.ways_out import Quiet, running
 
 JSON = {"Content-Type": "application/json"}
 FOUND = [
@@ -37,7 +39,7 @@ def as_json(data: Any) -> Answer:
 def serving() -> Iterator[Service]:
     service = Service()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def respond(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             where = urlsplit(self.path)
@@ -58,16 +60,7 @@ def serving() -> Iterator[Service]:
 
         do_GET = do_POST = respond
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     service.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=[0.01])
-    thread.start()
-    try:
+    with running(server):
         yield service
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
+
 from .conftest import Bench
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -154,13 +156,13 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_an_unusual_response_is_read(bench: Bench, server: str, name: str) -> None:
     assert bench.do("http", {}, {"url": f"{server}/{name}"})["body"] == READ[name][1]
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize("name", BROKEN)
+@each_row("method", ["GET", "POST"])
+@each_row("name", BROKEN)
 def test_what_arrived_of_a_broken_response_is_kept(
     bench: Bench, server: str, name: str, method: str
 ) -> None:
@@ -173,7 +175,7 @@ def test_what_arrived_of_a_broken_response_is_kept(
     assert data["headers"]["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each_row("name", REFUSED)
 def test_a_response_that_cannot_be_read_is_refused_shortly(
     bench: Bench, server: str, name: str
 ) -> None:

@@ -138,21 +138,6 @@ def test_file_that_holds_a_secret_is_not_kept(
     assert not any(b"s3cr3t" in path.read_bytes() for path in store.rglob("*") if path.is_file())
 
 
-def test_file_that_holds_a_secret_is_masked_where_the_flow_says_so(
-    flow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOKEN", "s3cr3t-value")
-
-    with flowengine.Engine(tmp_path / "store") as engine:
-        result = engine.run(files_with_a_secret(flow, ", in_files: mask"))
-
-    assert result.outputs is not None
-    a, (b, c) = result.outputs["files"]["a"], result.outputs["files"]["b"]
-    assert Path(a["path"]).read_bytes() == b"key=***"
-    assert (a["name"], a["size"], c["size"]) == ("a.txt", 7, 2)
-    assert Path(b["path"]).read_bytes() == b"***\n"
-
-
 @pytest.mark.endurance
 def test_script_of_a_killed_engine_is_ended_before_the_step_is_tried_again(
     flow: Any, tmp_path: Path

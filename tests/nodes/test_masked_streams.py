@@ -28,15 +28,6 @@ def streamed(masker: Masker, pieces: list[str]) -> str:
     return "".join([*(stream.feed(piece) for piece in pieces), stream.close()])
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-def test_a_value_is_masked_wherever_it_is_cut(masker: Masker, form: str) -> None:
-    text = f"so: {form}, no"
-
-    for at in range(len(text) + 1):
-        assert streamed(masker, [text[:at], text[at:]]) == masker.mask(text)
-    assert streamed(masker, list(text)) == masker.mask(text)
-
-
 @given(
     parts=st.lists(st.sampled_from([*FORMS.values(), *KNOWN, "ab", "a", "€", " ", "\n", "\\n"])),
     cuts=st.lists(st.integers(0, 200)),

@@ -6,15 +6,15 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
 
 from flowengine.kernel.graph.compiled import SecretText
+from tests.envs.network.ways_out import Quiet, running
 from tests.mail_server import Mail, mail_server
 
 from .conftest import Bench
@@ -111,7 +111,7 @@ def test_without_tls_nothing_is_sent_unless_the_flow_says_so(bench: Bench, mail:
     assert Mail.got == []
 
 
-class Hook(BaseHTTPRequestHandler):
+class Hook(Quiet):
     """Records the posted messages."""
 
     got: ClassVar[list[dict[str, Any]]]
@@ -127,19 +127,12 @@ class Hook(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None: ...
-
 
 @pytest.fixture
 def hook() -> Iterator[str]:
     Hook.got, Hook.sent, Hook.status = [], [], 200
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/services/T1/B2/s3cret"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Hook)) as server:
+        yield f"http://127.0.0.1:{server.server_address[1]}/services/T1/B2/s3cret"
 
 
 # Shows V37

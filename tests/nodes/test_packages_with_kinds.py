@@ -14,9 +14,8 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
@@ -25,13 +24,12 @@ import flowengine
 from flowengine import registry
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_file, compile_text
+from tests.envs.network.ways_out import Quiet, running
 
 PACKAGE = Path(__file__).parent / "packages" / "acme_kinds.py"
 POINTS = """[flowengine.nodes]
 acme = acme_kinds:Fetch
 invoke = acme_kinds:Invoke
-job = acme_kinds:Job
-batch = acme_kinds:Job
 assistant = acme_kinds:Assistant
 transcript = acme_kinds:Transcript
 model = acme_kinds:Model
@@ -93,42 +91,27 @@ FLOWS = {
     "acme": (
         "http",
         {
-            "short": "steps: [{id: a, KIND: 'https://a.example'}]",
             "typed": "steps: [{id: a, KIND: 'https://a.example', output: '${{ output.nope }}'}]",
-            "secret": "steps: [{id: a, KIND: {url: u, headers: {A: '${{ secrets.TOKEN }}'}}}]",
             "secret in the body": "steps: [{id: a, KIND: {url: u, body: '${{ secrets.TOKEN }}'}}]",
             "constants": "steps: [{id: a, KIND: {url: u, accept: [200, 404], "
             "idempotency_header: X-Id}}]",
             "expression in a constant": "steps: [{id: a, KIND: {url: u, "
             "idempotency_header: '${{ inputs.x }}'}}]",
-            "retried GET": "steps: [{id: a, KIND: 'u', retry: 3}]",
             "retried PUT": "steps: [{id: a, KIND: {method: PUT, url: u}, retry: 3}]",
             "retried POST": "steps: [{id: a, KIND: {method: POST, url: u}, retry: 3}]",
-            "retried group": "steps: [{id: g, retry: 3, group: [{id: a, "
-            "KIND: {method: POST, url: u}}]}]",
-            "with": "steps: [{id: a, KIND: u, with: {a: 1}}]",
-            "in": "steps: [{id: a, KIND: u, in: host}]",
-            "synonym": "steps: [{id: a, KIND: {url: u, payload: {}}}]",
-            "unknown method": "steps: [{id: a, KIND: {url: u, method: GETT}}]",
             "two actions": "steps: [{id: a, KIND: u, run: echo}]",
             "tool": "tools: {t: {KIND: {url: 'https://a.example/${{ args.id }}', "
             "headers: {K: '${{ idempotency_key }}'}}, args: {type: object, properties: "
             "{id: {type: string}}, required: [id]}, idempotency_key: '${{ args.id }}'}}\n"
             "steps: [{id: a, call: t, with: {id: '${{ inputs.x }}'}, retry: 2}]",
-            "tool with a wrong argument": "tools: {t: {KIND: u, args: {type: object, properties: "
-            "{id: {type: string}}, additionalProperties: false}}}\n"
-            "steps: [{id: a, call: t, with: {ix: 1}}]",
-            "compensation": "steps: [{id: a, KIND: u, compensate: {KIND: {url: u, method: POST}}}]",
         },
     ),
     "invoke": (
         "python",
         {
-            "step": "steps: [{id: a, KIND: 'work:add', with: {a: 1}}]",
             "typed result": "steps: [{id: a, KIND: 'work:add', with: {a: 1}, "
             "output: '${{ output.nope }}'}]",
             "missing argument": "steps: [{id: a, KIND: 'work:add'}]",
-            "wrong argument": "steps: [{id: a, KIND: 'work:add', with: {a: x}}]",
             "no such function": "steps: [{id: a, KIND: 'work:ad'}]",
             "tool": "tools: {t: {KIND: 'work:add', bind: {b: 2}}}\n"
             "steps: [{id: a, call: t, with: {a: 1}}]",
@@ -136,9 +119,6 @@ FLOWS = {
             "steps: [{id: a, KIND: 'work:count', with: {table: t}}]",
             "named": "environments: {orders: {kind: sqlite, config: {path: o.db}}}\n"
             "steps: [{id: a, KIND: 'work:count', environments: {db: orders}, with: {table: t}}]",
-            "injected into a tool": "environments: {orders: {kind: sqlite, config: {path: o.db}}}\n"
-            "tools: {t: {KIND: 'work:count'}}\nsteps: [{id: a, call: t, with: {table: t}}]",
-            "nothing to inject": "steps: [{id: a, KIND: 'work:count', with: {table: t}}]",
         },
     ),
     "acp": (
@@ -148,30 +128,10 @@ FLOWS = {
             "{T: '${{ secrets.TOKEN }}'}}}}\nsteps: [{id: a, call: u.convert, with: {c: 1}}]",
             "include": "tools: {u: {KIND: {url: 'https://u.example', include: ['get_*']}}}\n"
             "steps: [{id: a, call: u.delete}]",
-            "exclude": "tools: {u: {KIND: {url: 'https://u.example', exclude: [delete]}}}\n"
-            "steps: [{id: a, call: u.delete}]",
-            "no tool": "tools: {u: {KIND: {url: 'https://u.example'}}}\nsteps: [{id: a, call: u}]",
             "in": "environments: {e: {kind: mcp, config: {command: [units]}}}\n"
-            "tools: {u: {KIND: {in: e}}}\nsteps: [{id: a, call: u.convert}]",
-            "in another kind": "environments: {e: {kind: shell}}\n"
             "tools: {u: {KIND: {in: e}}}\nsteps: [{id: a, call: u.convert}]",
             "two servers": "tools: {u: {KIND: {command: [x], url: y}}}\n"
             "steps: [{id: a, call: u.convert}]",
-            "arguments": "tools: {u: {KIND: {command: [x]}, args: {type: object}}}\n"
-            "steps: [{id: a, call: u.convert}]",
-        },
-    ),
-    "job": (
-        "run",
-        {
-            "script": "steps: [{id: a, KIND: make test}]",
-            "expression in a script": "steps: [{id: a, KIND: 'echo ${{ inputs.x }}'}]",
-            "secret": "steps: [{id: a, KIND: {script: s, env: {T: '${{ secrets.TOKEN }}'}}}]",
-            "in": "environments: {box: {kind: shell}}\nsteps: [{id: a, KIND: s, in: box}]",
-            "by default": "environments: {box: {kind: shell}}\ndefaults: {in: box}\n"
-            "steps: [{id: a, KIND: s}]",
-            "value as a program": "steps: [{id: a, KIND: {argv: ['${{ inputs.x }}']}}]",
-            "value in a program": "steps: [{id: a, KIND: {argv: [sh, -c, 'ls ${{ inputs.x }}']}}]",
         },
     ),
 }
@@ -189,29 +149,7 @@ def test_a_kind_of_a_package_compiles_as_the_built_in_one(
     assert outcome(text, folder, kind, builtin) == outcome(text, folder, builtin, builtin)
 
 
-def test_the_flows_show_both_good_ones_and_errors(folder: Path) -> None:
-    for kind, (builtin, flows) in FLOWS.items():
-        found = [outcome(HEAD + text, folder, kind, builtin) for text in flows.values()]
-        codes = {one["code"] for errors in found if isinstance(errors, list) for one in errors}
-
-        assert any(isinstance(one, tuple) for one in found), kind
-        assert len(codes) >= 2, (kind, codes)
-
-
-def test_a_tool_that_runs_a_command_goes_where_the_step_says(folder: Path) -> None:
-    text = (
-        "environments: {box: {kind: shell}}\n"
-        "tools: {t: {KIND: {argv: [wc, '${{ args.file }}'], in: host}, "
-        "args: {type: object, properties: {file: {type: string}}}}}\n"
-        "steps: [{id: a, call: t, with: {file: x}, in: box}]"
-    )
-
-    assert outcome(HEAD + text, folder, "batch", "shell") == outcome(
-        HEAD + text, folder, "shell", "shell"
-    )
-
-
-class Flaky(BaseHTTPRequestHandler):
+class Flaky(Quiet):
     """Fails the first request, and records the keys of all."""
 
     keys: ClassVar[list[str | None]] = []
@@ -223,50 +161,27 @@ class Flaky(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b'{"done": true}')
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
 
 def test_a_request_of_a_package_is_repeated_under_one_key(folder: Path) -> None:
     Flaky.keys.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Flaky)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
     path = folder / "flow.yaml"
-    path.write_text(
-        "flowengine: 1\nid: f\nsteps:\n"
-        "  - id: send\n"
-        f"    acme: {{method: POST, url: 'http://127.0.0.1:{server.server_port}', body: 1,"
-        " idempotency_header: X-Id}\n"
-        "    effect: idempotent\n    retry: {attempts: 2, delay: 0s}\n"
-        "outputs: {done: '${{ steps.send.output.body.done }}'}\n"
-    )
-    try:
-        with flowengine.Engine(None, workdir=folder) as engine:
-            result = engine.run(path)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with (
+        running(ThreadingHTTPServer(("127.0.0.1", 0), Flaky)) as server,
+        flowengine.Engine(None, workdir=folder) as engine,
+    ):
+        path.write_text(
+            "flowengine: 1\nid: f\nsteps:\n"
+            "  - id: send\n"
+            f"    acme: {{method: POST, url: 'http://127.0.0.1:{server.server_port}', body: 1,"
+            " idempotency_header: X-Id}\n"
+            "    effect: idempotent\n    retry: {attempts: 2, delay: 0s}\n"
+            "outputs: {done: '${{ steps.send.output.body.done }}'}\n"
+        )
+        result = engine.run(path)
 
     assert result.outputs == {"done": True}
     assert len(Flaky.keys) == 2
     assert Flaky.keys[0] == Flaky.keys[1] is not None
-
-
-def test_functions_and_commands_of_a_package_run(folder: Path) -> None:
-    path = folder / "flow.yaml"
-    path.write_text(
-        "flowengine: 1\nid: f\nsteps:\n"
-        "  - {id: add, invoke: 'work:add', with: {a: 2}}\n"
-        "  - {id: tell, job: {argv: [echo, '${{ string(steps.add.output) }}']}}\n"
-        "outputs: {said: '${{ steps.tell.output.stdout }}'}\n"
-    )
-
-    with flowengine.Engine(None, workdir=folder) as engine:
-        result = engine.run(path)
-
-    assert result.outputs == {"said": "3.5\n"}
 
 
 def test_a_server_of_a_package_has_one_session_with_many_tools(folder: Path) -> None:
@@ -308,17 +223,6 @@ def test_a_kind_of_a_package_reads_state_by_reference(folder: Path) -> None:
 
     entry = {"who": "Ada", "parts": ["a", "b"]}
     assert result.outputs == {"read": {"lines": ["Ada: a/b"], "last": [entry]}, "said": [entry]}
-
-
-def test_a_kind_cannot_change_the_state_that_it_reads(folder: Path) -> None:
-    path = folder / "flow.yaml"
-    path.write_text(TRANSCRIPT.replace("ATTACK", "true"))
-
-    with flowengine.Engine(None, workdir=folder) as engine:
-        result = engine.run(path)
-
-    assert result.error is not None
-    assert result.error["message"] == "state is read-only here: change a copy.deepcopy() of it"
 
 
 def test_state_that_a_kind_reads_has_to_be_declared_and_is_used(folder: Path) -> None:
@@ -461,16 +365,6 @@ def test_an_outcome_of_a_generated_flow_raises_unless_it_is_routed(
     assert error["message"] == "'ask' ended in Split: they do not agree"
 
 
-def test_a_generated_flow_is_linked_once(panel: Path) -> None:
-    panel_of = "{tools: ['*s', also], greeting: 'Hi ${{ inputs.x }}'}"
-    step = f"  - {{id: more, panel: {panel_of}, with: {{n: 2}}}}\n"
-    panel.write_text(PANEL.replace("outputs:", f"{step}outputs:"))
-
-    flows = compile_file(panel).flow["flows"]
-
-    assert [one["id"] for one in flows] == ["panel"]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -494,18 +388,6 @@ def test_what_is_wrong_with_a_generated_flow_is_reported_where_it_is_declared(
     assert message in str(refused.value)
 
 
-def test_another_flow_cannot_run_what_needs_the_inputs_of_the_files_own(panel: Path) -> None:
-    inner = PANEL.partition("steps:\n")[2].partition("    next:")[0]
-    flows = "flows:\n  g:\n    steps:\n" + inner.replace("  - id", "      - id").replace(
-        "    panel", "        panel"
-    ).replace("    with", "        with")
-    text = PANEL.replace("outputs:", f"{flows}outputs:").replace("Hi ${{ inputs.x }}", "Hi")
-    panel.write_text(text)
-
-    with pytest.raises(FlowFileError, match="uses inputs of the flow in its own file"):
-        compile_file(panel)
-
-
 def test_a_kind_is_imported_only_where_a_flow_uses_it(site: Path, folder: Path) -> None:
     (site / "acme_kinds.py").write_text("raise SystemError('nobody asked for me')")
     path = folder / "flow.yaml"
@@ -525,14 +407,6 @@ def test_a_kind_is_imported_only_where_a_flow_uses_it(site: Path, folder: Path) 
     path.write_text("flowengine: 1\nid: f\nsteps: [{id: a, acme: u}]\n")
     with pytest.raises(FlowFileError, match="'acme' cannot be imported: SystemError: nobody"):
         compile_file(path)
-
-
-def test_a_misspelt_key_is_explained_although_a_package_is_broken(site: Path, folder: Path) -> None:
-    (site / "acme_kinds.py").write_text("raise SystemError('nobody asked for me')")
-    sys.modules.pop("acme_kinds", None)
-
-    with pytest.raises(FlowFileError, match="did you mean 'http'"):
-        compile_text("flowengine: 1\nid: f\nsteps: [{id: a, htpp: u}]\n", folder=folder)
 
 
 @pytest.mark.parametrize("ruled", [False, True])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import gc
 import hashlib
 import sys
@@ -11,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
-from flowengine.sdk import import_function
 from flowengine.sdk.python.imported_modules import parse
 
 from .conftest import Bench
@@ -23,13 +20,6 @@ Write = Callable[..., str]
 
 def call(folder: str, function: str, **more: Any) -> dict[str, Any]:
     return {"function": function, "folder": folder, **more}
-
-
-@pytest.mark.parametrize("mark", ["", "@quick\n", "async "])
-def test_function_is_called_whatever_its_kind(bench: Bench, module: Write, mark: str) -> None:
-    folder = module(m=f"from flowengine.sdk import quick\n{mark}def f(a, b=2): return [a, b]\n")
-
-    assert bench.do("python", call(folder, "m:f"), {"args": {"a": 1}}) == [1, 2]
 
 
 def test_only_what_is_marked_as_quick_runs_on_the_engines_thread(
@@ -75,64 +65,11 @@ def test_modules_of_one_name_beside_two_flows_do_not_mix(bench: Bench, module: W
     assert not {"tools", "helper", "late"} & sys.modules.keys()
 
 
-def test_packages_beside_a_flow_work_like_installed_ones(bench: Bench, module: Write) -> None:
-    folder = module(tools="import pkg.sub as s, pkg.sub\nfrom pkg import deep\nf = pkg.sub.f\n")
-    module("pkg", __init__="", sub="from . import deep\ndef f(): return deep.V\n", deep="V = 7\n")
-
-    assert bench.do("python", call(folder, "tools:f"), {"args": {}}) == 7
-
-
 def test_folder_of_data_does_not_hide_an_installed_package(bench: Bench, module: Write) -> None:
     folder = module("json", data="")
     flows = folder.rpartition("/")[0]
 
     assert bench.do("python", call(flows, "json:dumps"), {"args": {"obj": [1]}}) == "[1]"
-
-
-def test_function_cannot_change_the_state_through_its_arguments(
-    bench: Bench, module: Write
-) -> None:
-    folder = module(
-        m="from flowengine.sdk import quick\n"
-        "@quick\ndef fast(rows): rows[0].append(1); return rows\n"
-        "def slow(rows): rows[0].append(1); return rows\n"
-    )
-    rows: list[Any] = [[]]
-
-    assert bench.do("python", call(folder, "m:fast"), {"args": {"rows": rows}}) == [[1]]
-    assert bench.do("python", call(folder, "m:slow"), {"args": {"rows": rows}}) == [[1]]
-    assert rows == [[]]
-
-
-def test_what_it_returns_becomes_plain_data(bench: Bench, module: Write) -> None:
-    folder = module(
-        m="""
-import datetime, enum, pathlib, uuid
-from dataclasses import dataclass
-from pydantic import BaseModel
-class Level(enum.StrEnum):
-    HIGH = "high"
-@dataclass
-class Row:
-    id: int
-    tags: tuple[str, ...]
-class Doc(BaseModel):
-    at: datetime.date
-def f():
-    return {"row": Row(1, ("a",)), "doc": Doc(at=datetime.date(2026, 1, 2)), "level": Level.HIGH,
-            "path": pathlib.Path("a/b"), "id": uuid.UUID(int=1), "raw": b"x", "none": None}
-"""
-    )
-
-    assert bench.do("python", call(folder, "m:f"), {"args": {}}) == {
-        "row": {"id": 1, "tags": ["a"]},
-        "doc": {"at": "2026-01-02"},
-        "level": "high",
-        "path": "a/b",
-        "id": "00000000-0000-0000-0000-000000000001",
-        "raw": b"x",
-        "none": None,
-    }
 
 
 @pytest.mark.parametrize(
@@ -205,20 +142,6 @@ def pay():
     cause = error["cause"]
     assert cause is not None
     assert cause["type"] == "KeyError"
-
-
-def test_error_of_the_sdk_keeps_its_data(bench: Bench, module: Write) -> None:
-    folder = module(
-        m="from flowengine.sdk import StepError, Timeout\n"
-        "def f(): raise StepError('none left', type='OutOfStock', data={'left': 0})\n"
-        "def g(): raise Timeout('slow', retry_after=2)\n"
-    )
-
-    own = bench.fail("python", call(folder, "m:f"), {"args": {}})
-    known = bench.fail("python", call(folder, "m:g"), {"args": {}})
-
-    assert own == {"type": "OutOfStock", "message": "none left", "data": {"left": 0}}
-    assert (known["type"], known["retry_after"]) == ("Timeout", 2000)
 
 
 @pytest.mark.parametrize(
@@ -312,36 +235,6 @@ def test_bound_secret_reaches_the_function_and_nothing_else(
     assert error["message"] == "ada has ***"
     assert "s3cr3t" not in str(error)
     assert missing["type"] == "SecretMissing"
-
-
-def test_withdrawn_coroutine_is_cancelled(bench: Bench, module: Write) -> None:
-    folder = module(
-        m="""
-import asyncio
-log, began = [], asyncio.Event()
-async def f():
-    began.set()
-    try:
-        await asyncio.Event().wait()
-    finally:
-        log.append("ended")
-def marks(): return log, began
-"""
-    )
-    runner = bench.runner("python", call(folder, "m:f"), {"args": {}}, {})
-    run = Run(1, 1, 0, "s", None, {"args": {}}, None)
-    log, began = import_function("m:marks", folder)()
-
-    async def withdraw() -> None:
-        task = asyncio.create_task(runner.attempt(bench.execution, run))
-        await began.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(withdraw())
-
-    assert log == ["ended"]
 
 
 def test_source_is_read_while_a_finalizer_that_reads_source_is_due() -> None:

@@ -36,7 +36,7 @@ def parameter(module: Write, hint: str, before: str = "", default: str = "") -> 
     return args["properties"]["x"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "schema"),
     [
         ("str", {"type": "string"}),
@@ -84,60 +84,6 @@ def parameter(module: Write, hint: str, before: str = "", default: str = "") -> 
 # Shows M33, M35
 def test_hint_becomes_a_schema(module: Write, hint: str, schema: Any) -> None:
     assert parameter(module, hint) == schema
-
-
-@pytest.mark.parametrize(
-    ("hint", "default", "schema", "required"),
-    [
-        ("int", "Field(ge=1, le=100)", {"type": "integer", "minimum": 1, "maximum": 100}, True),
-        ("str", "Field(..., min_length=2)", {"type": "string", "minLength": 2}, True),
-        ("int", "Field(5, gt=1)", {"type": "integer", "exclusiveMinimum": 1, "default": 5}, False),
-        ("L[str]", "Field(default_factory=list)", {"type": "array", "items": {"type": "string"}},
-         False),
-        ("str", "Field(description='What')", {"type": "string", "description": "What"}, True),
-        ("int", "Field(ge=lowest())", {"type": "integer"}, True),
-    ],
-)  # fmt: skip
-def test_a_field_as_default_is_read_like_that_of_a_model(
-    module: Write, hint: str, default: str, schema: Any, required: bool
-) -> None:
-    args = derive("m:f", module(m=f"{HEAD}\ndef f(x: {hint} = {default}): ...\n")).args
-
-    assert args is not None
-    assert (args["properties"]["x"], args.get("required") == ["x"]) == (schema, required)
-
-
-def test_typed_dict_is_a_map_with_its_fields(module: Write) -> None:
-    classes = """
-class Base(TypedDict):
-    id: int
-class Row(Base, total=False):
-    name: Required[str]
-    rows: list[Row]
-    size: Size
-class Full(TypedDict):
-    a: str
-    b: NotRequired[int]
-Size = Union[int, None]
-"""
-
-    folder = module(m=f"{HEAD}{classes}\ndef f(x: Row): ...\n")
-    args = derive("m:f", folder).args
-
-    assert args is not None
-    assert args["properties"]["x"] == {"$ref": "#/$defs/Row"}
-    assert args["$defs"]["Row"] == {
-        "type": "object",
-        "properties": {
-            "id": {"type": "integer"},
-            "name": {"type": "string"},
-            "rows": {"type": "array", "items": {"$ref": "#/$defs/Row"}},
-            "size": {"type": ["integer", "null"]},
-        },
-        "required": ["id", "name"],
-    }
-    assert parameter(module, "Full", classes)["required"] == ["a"]
-    assert parameter(module, "Other", "class Other: ...") == {}
 
 
 def test_types_beside_the_flow_and_in_the_same_package_are_followed(module: Write) -> None:
@@ -201,22 +147,7 @@ def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: 
             "",
             {"to": "who", "n": "how many"},
         ),
-        (
-            "Args:\n    to: who\n        gets it\n    - `n`: so\n        many",
-            "",
-            {"to": "who gets it", "n": "so many"},
-        ),
         ("Args:\n    to\n        list[str] | None\n        Who.", "", {"to": "Who."}),
-        (
-            "Params\n------\n- `to` : str\n    Who.\n* n\n    int\n    How many.",
-            "",
-            {"to": "Who.", "n": "How many."},
-        ),
-        (
-            "Args:\n    a (one of 'x', 'y'): How.\n    b (Foo | None): so\n    c (int, min 5): so",
-            "",
-            {"a": "(one of 'x', 'y') How.", "b": "so", "c": "(int, min 5) so"},
-        ),
         (
             ":param a: How.\n:type a: one of 'x',\n  'y'\n:type b: :class:`B` or None\n"
             ":param b: so\n:param {'x'} c: so\n:param str d: so\n:type e: str\n:type f: 1 to 5",
@@ -237,11 +168,6 @@ def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: 
         ("Send.\n\nArgs:\n    **to** (str, optional): who", "Send.", {"to": "who"}),
         ("Args:\n    to: who gets\n    it\n    to: or not", "", {"to": "who gets it or not"}),
         (
-            "Params\n------\nto: who gets it\nn : {'1', '2'}\nall : Never\n    twice.",
-            "",
-            {"to": "who gets it", "n": "{'1', '2'}", "all": "twice."},
-        ),
-        (
             "Send.\n\nArgs:\n    See the manual: all of it.",
             "Send.\n\nArgs:\n    See the manual: all of it.",
             {},
@@ -259,14 +185,7 @@ def test_what_a_docstring_says_about_parameters_is_theirs_and_the_rest_stays(
     assert parse(docstring) == (text, descriptions)
 
 
-def test_a_docstring_may_begin_with_its_parameters(module: Write) -> None:
-    docstring = "Args:\n        to: who\n            gets it\n        text: what\n    "
-    folder = module(m=f'def f(to: str, text: str):\n    """{docstring}"""\n')
-    properties = (derive("m:f", folder).args or {})["properties"]
-    assert [one["description"] for one in properties.values()] == ["who gets it", "what"]
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("source", "is_async", "quick", "returns"),
     [
         ("def f() -> int: ...", False, False, {"type": "integer"}),
@@ -331,7 +250,7 @@ circled = circle
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "parameters"),
     [
         ("alias", ["q", "n"]),
@@ -370,7 +289,7 @@ def test_a_name_stands_for_a_function(
     assert (None if args is None else [*args["properties"]]) == parameters
 
 
-@pytest.mark.parametrize("function", ["m:partial", "m:starred", "math:sqrt", "m:Class"])
+@each_row("function", ["m:partial", "m:starred", "math:sqrt", "m:Class"])
 def test_what_has_no_source_to_read_is_accepted_without_a_schema(
     module: Write, function: str
 ) -> None:
@@ -397,7 +316,7 @@ def test_installed_modules_are_found_without_importing_them_or_their_parents() -
     assert said.endswith("wsgiref/util.py'] False\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "message", "hint", "line"),
     [
         ("m", "'m' does not name a function", "write it as package.module:function", None),

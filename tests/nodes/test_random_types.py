@@ -18,10 +18,8 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from flowengine.engines.attempts.serialization import keep
 from flowengine.sdk.python.conversions import conversion_to
 from flowengine.sdk.python.live_types import LiveTypes
-from flowengine.sdk.python.typed_values import TypedValues
 from flowengine.sdk.texts.json_values import plain
 from flowengine.sdk.values.declared_forms import writing
-from flowengine.sdk.values.plain_values import to_plain
 from flowengine.sdk.values.validation import Validator
 
 
@@ -127,14 +125,3 @@ def test_a_value_is_what_it_was(typed: tuple[Any, Any]) -> None:
         for result in (False, True):
             types = LiveTypes(result=result)
             Validator(types.records.tidied(types.schema(hint))).check(form, "the value")
-
-
-def test_strict_models_have_durations() -> None:
-    class Wait(BaseModel):
-        model_config = ConfigDict(strict=True)
-        each: list[timedelta]
-
-    values = TypedValues(Wait)
-    wait = Wait(each=[timedelta(seconds=5)])
-
-    assert values.read(values.plain(wait, to_plain)) == wait

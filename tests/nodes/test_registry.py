@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import flowengine
 from flowengine import registry
-from flowengine.sdk import StepKind
 from tests.rows import each_row
 
 DIST = """Metadata-Version: 2.1
@@ -57,34 +55,6 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     for cache in ("_points", "_kinds", "_environments"):
         monkeypatch.setattr(registry, cache, {})
-
-
-@pytest.mark.usefixtures("third_party")
-def test_kind_of_another_package_is_found_and_imported_when_it_is_used() -> None:
-    assert "greet" in registry.kind_names()
-    assert "extra_kinds" not in sys.modules
-
-    assert isinstance(registry.kind("greet"), StepKind)
-    assert registry.kind("greet") is registry.kind("greet")
-
-
-@pytest.mark.usefixtures("third_party")
-def test_kind_of_another_package_is_an_action_key_like_the_others(tmp_path: Path) -> None:
-    path = tmp_path / "flow.yaml"
-    path.write_text(
-        "flowengine: 1\nid: third\ninputs: {who: {type: string}}\nsteps:\n"
-        "  - {id: hi, greet: {name: '${{ inputs.who }}'}}\n"
-        "outputs: {said: '${{ steps.hi.output }}'}\n"
-    )
-
-    with flowengine.Engine(None) as engine:
-        done = engine.run(path, {"who": "Ada"})
-        failed = engine.run(path, {"who": "Ada Lovelace"})
-
-    assert done.outputs == {"said": "Hello, Ada!"}
-    assert failed.error is not None
-    assert failed.error["type"] == "ValidationError"
-    assert failed.error["message"].startswith("greet: 'name' must have at most 5 characters")
 
 
 @pytest.mark.usefixtures("third_party")

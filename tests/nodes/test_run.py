@@ -74,24 +74,12 @@ def test_values_come_as_variables_and_leave_through_the_output_file(bench: Bench
     assert value[6] is None
 
 
-def test_script_finds_the_working_folder_and_the_key_of_its_activation(bench: Bench) -> None:
-    script = 'echo "$FLOW_WORKDIR"; echo "$FLOW_IDEMPOTENCY_KEY"'
-
-    result = bench.do("run", {"script": script}, key="order-7")
-
-    assert result["stdout"] == f"{bench.workdir}\norder-7\n"
-
-
 @pytest.mark.parametrize(
     ("given", "read"),
     [("text\n", "text\n"), ({"a": [1]}, '{"a": [1]}'), (b"\x00\xff", "\x00\ufffd"), (None, "")],
 )
 def test_standard_input_is_text_or_json(bench: Bench, given: Any, read: str) -> None:
     assert bench.do("run", {"script": "cat"}, {"stdin": given})["stdout"] == read
-
-
-def test_input_that_nobody_reads_is_no_error(bench: Bench) -> None:
-    assert bench.do("run", {"script": "true"}, {"stdin": "x" * 10**6})["exit_code"] == 0
 
 
 def test_argv_goes_to_the_program_as_it_is(bench: Bench) -> None:
@@ -125,10 +113,6 @@ def test_exit_code_that_is_not_accepted_fails_with_the_result(bench: Bench) -> N
     assert bench.do("run", {**script, "accept": [0, 4]})["exit_code"] == 4
     assert bench.do("run", {**script, "accept": "any"})["exit_code"] == 4
     assert bench.fail("run", {"script": "true", "accept": [4]})["type"] == "ExitCode"
-
-
-def test_process_that_a_signal_ended_has_the_exit_code_of_a_shell(bench: Bench) -> None:
-    assert bench.do("run", {"script": "kill -9 $$", "accept": "any"})["exit_code"] == 137
 
 
 @pytest.mark.parametrize(

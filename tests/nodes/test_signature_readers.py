@@ -272,18 +272,6 @@ def test_a_part_that_is_unknown_leaves_the_rest(hint: str, read: Any) -> None:
     assert shared(static).misfits(example["x"]) == []
 
 
-@each_row("text", DEFAULTS)
-def test_a_default_that_is_a_name_is_its_value(text: str, read: Any) -> None:
-    static, live = read(text)
-
-    assert "required" not in static
-    assert "required" not in live
-    shown = DEFAULTS[text]
-    assert static["properties"]["x"].get("default", ...) == shown
-    if shown is not ...:
-        assert live["properties"]["x"]["default"] == shown
-
-
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("mcp_server", "prying_server")
 """They run when they are imported."""

@@ -145,29 +145,6 @@ def test_errors(arguments: dict[str, Any], type: str, told: str, site: Site) -> 
     assert (error["type"], told in error["message"]) == (type, True), error
 
 
-def test_headers_stay_with_the_server_they_are_for(site: Site) -> None:
-    with serving() as other:
-        other.pages["/there"] = (200, TEXT, b"there")
-        site.pages["/here"] = (302, {"Location": other.url("/there")}, b"")
-        site.pages["/post"] = (302, {"Location": other.url("/there")}, b"")
-        arguments = {"url": site.url("/here"), "headers": {"Authorization": "Bearer s3cret"}}
-        arguments["body"] = "private"
-        found = output(run(arguments, [site.place, other.place]))
-        assert (found["url"], found["body"]) == (other.url("/there"), "there")
-        assert site.seen[0][1]["authorization"] == "Bearer s3cret"
-        assert "authorization" not in other.seen[0][1]
-        assert other.seen[0][1].get("content-length", "0") == "0"
-        posted = output(run({"url": site.url("/post"), "method": "POST"}, [site.place]))
-        assert (posted["status"], len(other.seen)) == (302, 1)  # the redirect is the response
-
-
-def test_a_policy_that_names_nothing_is_refused(site: Site) -> None:
-    error = run({"url": site.url("/")}, None).error
-    assert error is not None
-    assert "may reach nothing: declare it with policy: {network: public}" in error["message"]
-    assert site.connections == 0
-
-
 HEAD = """
 flowengine: 1
 id: f

@@ -20,27 +20,17 @@ from pydantic import (
 from pydantic_core import core_schema
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as checked_dataclass
-
-
 T = typing.TypeVar("T")
-
-
 class Color(enum.Enum):
     RED = "red"
     BLUE = "blue"
-
-
 class Level(enum.IntEnum):
     LOW = 1
     HIGH = 2
-
-
 @dataclass
 class Point:
     x: float
     at: date = date(2026, 1, 2)
-
-
 @dataclass
 class Box:
     content: bytes
@@ -48,80 +38,54 @@ class Box:
     points: list[Point]
     tags: set[int] = field(default_factory=set)
     code: int = field(init=False, default=7)
-
-
 @dataclass
 class Node:
     name: str
     inner: list[Node] = field(default_factory=list)
-
-
 @checked_dataclass
 class Checked:
     at: date
     key: int = Field(alias="theKey")
-
-
 class Tree(BaseModel):
     data: bytes
     inner: list[Tree] = []
-
-
 class Branch(TypedDict):
     at: date
     inner: NotRequired[list[Branch]]
-
-
 class Day(TypedDict):
     at: date
     price: NotRequired[Decimal]
-
-
 @dataclass
 class Week:
     days: list[Day]
-
-
 class Aliased(BaseModel):
     order_id: int = Field(alias="orderId")
     kind: str = Field("a", validation_alias="theKind")
     shown: int = Field(1, serialization_alias="isShown")
     either: int = Field(2, validation_alias=AliasChoices("one", "other"))
     deep: int = Field(3, validation_alias=AliasPath("list", 0))
-
-
 class Camel(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel)
     unit_price: Decimal
     line_items: list[Aliased] = []
-
-
 class Total(BaseModel):
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
     unit_price: Decimal
     count: int = 1
-
     @computed_field
     @property
     def whole_price(self) -> Decimal:
         return self.unit_price * self.count
-
-
 class Totals(BaseModel):
     totals: list[Total]
     best: Total | None = None
-
-
 class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
     name: str
-
     @computed_field
     @property
     def size(self) -> int:
         return len(self.name)
-
-
 class Exact(BaseModel):
     model_config = ConfigDict(strict=True)
     at: date
@@ -133,118 +97,73 @@ class Exact(BaseModel):
     prices: dict[int, float]
     data: bytes
     key: uuid.UUID
-
-
 class StrictTotal(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     at: date
-
     @computed_field
     @property
     def year(self) -> int:
         return self.at.year
-
-
 class Cat(BaseModel):
     kind: Literal["cat"]
     photo: bytes
-
-
 class Dog(BaseModel):
     kind: Literal["dog"]
     born: date
-
-
 class ByColor(BaseModel):
     color: Literal[Color.RED] = Color.RED
     data: bytes
-
-
 class ByOther(BaseModel):
     color: Literal[Color.BLUE] = Color.BLUE
     others: list[ByColored] = []
-
-
 ByColored = Annotated[typing.Union[ByColor, "ByOther"], Field(discriminator="color")]
-
-
 @dataclass
 class Tinted:
     color: Literal[Level.LOW, Level.HIGH]
-
-
 @dataclass
 class Level3:
     color: Literal[3]
-
-
 class Noted(BaseModel):
     json_text: Json[dict[str, list[bytes]]]
     noted: list[Annotated[date, {"unit": "day"}]]
-
-
 class Owner(BaseModel):
     pet: Annotated[Cat | Dog, Field(discriminator="kind")]
     anything: Any = None
-
-
 class Written(BaseModel):
     model_config = ConfigDict(ser_json_timedelta="float", val_json_bytes="hex")
     took: timedelta
     data: bytes
-
-
 class Pair(NamedTuple):
     at: date
     price: Decimal
-
-
 class Spread(NamedTuple):
     price: Decimal
     photos: dict[date, bytes]
-
-
 class Partial(typing_extensions.TypedDict, total=False):
     at: typing_extensions.Required[date]
     price: Decimal
-
-
 class ByName(BaseModel):
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=False)
     order_id: int = Field(alias="orderId")
-
-
 class Numbers(RootModel[list[Decimal]]):
     pass
-
-
 class Page(BaseModel, typing.Generic[T]):
     items: list[T]
     next: Page[T] | None = None
-
-
 class Kind(enum.Enum):
     PAIR = (1, 2)
     DAY = date(2026, 1, 2)
-
-
 class Blob(bytes, enum.Enum):
     TEXT = b"a"
     RAW = b"\\xff"
-
-
 class Access(enum.Flag):
     READ = 1
     WRITE = 2
-
-
 class Money:  # says itself how pydantic reads and writes it
     def __init__(self, cents):
         self.cents = cents
-
     def __eq__(self, other):
         return self.cents == other.cents
-
     @classmethod
     def __get_pydantic_core_schema__(cls, source, handler):
         return core_schema.no_info_after_validator_function(
@@ -252,98 +171,63 @@ class Money:  # says itself how pydantic reads and writes it
             core_schema.int_schema(),
             serialization=core_schema.plain_serializer_function_ser_schema(lambda it: it.cents),
         )
-
-
 class Folder(BaseModel):
     name: str
     inner: dict[int, Folder] = {}
-
     @computed_field
     @property
     def size(self) -> int:
         return len(self.inner)
-
-
 class Choice(BaseModel):
     of: Annotated[Kept | Cat, Field(discriminator="kind")]
     more: list[Kept | Dog] = []
-
-
 class Kept(BaseModel):
     model_config = ConfigDict(extra="forbid")
     kind: Literal["kept"] = "kept"
-
     @computed_field
     @property
     def code(self) -> str:
         return self.kind.upper()
-
-
 def make_total() -> Total:
     return Total(unitPrice=Decimal("1.5"), count=2)
-
-
 def make_kept() -> Kept:
     return Kept()
-
-
 class StrictFields(BaseModel):
     at: date = Field(strict=True)
     data: Annotated[bytes, Strict()]
     tags: Annotated[set[int], Strict()]
-
-
 class Puppy(Dog):
     price: Decimal
-
-
 class Whole(BaseModel):
     at: date
-
     @model_serializer
     def write(self) -> dict[str, Any]:
         return {"at": self.at}
-
-
 class Others(BaseModel):
     model_config = ConfigDict(extra="allow")
     name: str
-
-
 class Loose(BaseModel):
     any: Any
     many: dict[str, object] = {}
-
-
 @dataclass
 class Item(typing.Generic[T]):
     value: T
     next: Item[T] | None = None
-
-
 @dataclass
 class Named:
     number: Annotated[int, Field(alias="theNumber")]
     at: date = Field(date(2026, 1, 2), alias="theDate")
-
-
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Frozen:
     at: date
     prices: tuple[Decimal, ...] = ()
-
-
 class Session:  # unknown to pydantic
     pass
-
-
 @dataclass
 class Settings:
     at: date
     session: Session | None = None
     others: list[Settings] = field(default_factory=list)
-
-
 Id = NewType("Id", int)
 Epoch = Annotated[
     datetime,
@@ -352,14 +236,10 @@ Epoch = Annotated[
 ]
 Forest = typing_extensions.TypeAliasType("Forest", "dict[str, Forest] | list[Forest] | int")
 GOT = {}
-
-
 def check(name, value, wanted):
     fits = value == wanted and _types(value) == _types(wanted)
     assert fits, f"{name}: {value!r} is no {wanted!r}"
     GOT[name] = GOT.get(name, 0) + 1
-
-
 def _types(value):
     inside = value
     if isinstance(value, BaseModel):

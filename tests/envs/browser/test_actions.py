@@ -124,15 +124,6 @@ def test_a_text_that_a_field_does_not_take_is_an_error(browser: Browser, web: We
         assert browser.fill(f"#{type}", right).error == ""
 
 
-def test_a_text_that_a_field_takes_in_part_is_noted(browser: Browser, web: Web) -> None:
-    browser.navigate(web.page("/short", "<input maxlength=3>"))
-    seen = browser.fill("input", "abcdef")
-    assert (seen.error, seen.notes) == (
-        "",
-        ["The field holds other text than was filled in: 3 characters."],
-    )
-
-
 def test_what_scrolls_inside_of_a_page_is_scrolled_to_its_end(browser: Browser, web: Web) -> None:
     rows = "".join(f"<p>row {at}</p>" for at in range(20))
     body = f"""<div id=list style="height:200px;overflow:auto">{rows}</div><p>{"far " * 9000}</p>

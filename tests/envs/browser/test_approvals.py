@@ -14,7 +14,6 @@ from flowengine import Engine
 from flowengine.sdk.environments import background
 from flowengine.sdk.web.connections import Network, Rules, Stream, dial
 from flowengine_envs.browser import sharing
-from flowengine_envs.browser.configuration import BrowserPolicy
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.network import egress
@@ -226,13 +225,6 @@ def test_an_answer_to_a_dialog_waits_with_its_action_and_approves_nothing(
     assert (seen.error, posts(web)) == ("", ["POST /in"])
 
 
-def test_a_form_without_a_password_is_sent(asking: Browser, web: Web) -> None:
-    on_login(asking, web)
-    seen = asking.click("#search")
-    assert (seen.error, seen.url) == ("", "http://home.example/search")
-    assert posts(web) == ["POST /search"]
-
-
 # Uploads
 
 
@@ -288,11 +280,6 @@ def test_other_ways_to_a_new_host_lead_nowhere(asking: Browser, web: Web) -> Non
     seen = asking.click("p")
     assert any(each.startswith("js.example:80") for each in seen.blocked)
     assert web.asked == ["GET /away", "GET /parts"]
-
-
-def test_new_hosts_cannot_be_asked_about_where_there_are_other_ways_out() -> None:
-    with pytest.raises(ValueError, match="ask: new_host needs 'network: public' or a list"):
-        BrowserPolicy(network="any", ask=["new_host"])
 
 
 # In flows

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 
 import pytest
 
 from flowengine_envs.browser.requests import Downloads
 from flowengine_envs.browser.resource import Browser
 from tests.envs.browser.web import Web, send
-
-PDF = (Path(__file__).parents[3] / "examples/document_review/samples").glob("*.pdf")
 
 
 def attachment(data: bytes, name: str) -> object:
@@ -25,7 +22,7 @@ def attachment(data: bytes, name: str) -> object:
 
 
 def test_downloads_land_in_the_workspace_and_are_named(browser: Browser, web: Web) -> None:
-    web.pages["/file"] = attachment(b"cargo", "list.bin")  # type: ignore[assignment]
+    web.pages["/file"] = attachment(b"cargo", "list.bin")
     body = """<a href=/file id=a>attachment</a>
     <a id=b download=blob.txt>blob</a><a id=d download=data.txt href="data:text/plain,data">data</a>
     <script>b.href = URL.createObjectURL(new Blob(['from a blob']))</script>"""
@@ -44,17 +41,6 @@ def test_downloads_land_in_the_workspace_and_are_named(browser: Browser, web: We
         assert (browser.workspace / name).stat().st_mode & 0o777 == 0o644
         assert "attachment" in seen.content
     assert browser.observe().downloads == []
-
-
-def test_an_address_of_a_file_is_a_download(browser: Browser, web: Web) -> None:
-    data = next(PDF).read_bytes()
-    web.pages["/report.pdf"] = attachment(data, "report.pdf")  # type: ignore[assignment]
-    seen = browser.navigate(web.url("/report.pdf"))
-    assert seen.error == ""
-    assert [(each.path, each.size) for each in seen.downloads] == [
-        ("downloads/report.pdf", len(data))
-    ]
-    assert (browser.workspace / "downloads/report.pdf").read_bytes() == data
 
 
 def test_a_download_that_is_too_large_is_cancelled(browser: Browser, web: Web) -> None:
@@ -86,7 +72,7 @@ def test_what_arrives_is_counted_when_it_is_taken_out(
 ) -> None:
     """A driver that a page has taken over can report small files and send large ones."""
     monkeypatch.setattr(Downloads, "_size", lambda _: 0)
-    web.pages["/large"] = attachment(bytes(5_000_000), "large.bin")  # type: ignore[assignment]
+    web.pages["/large"] = attachment(bytes(5_000_000), "large.bin")
     seen = browser.navigate(web.url("/large"))
 
     (download,) = seen.downloads

@@ -13,8 +13,7 @@ import yaml
 from playwright.async_api import Browser as PlaywrightBrowser
 from playwright.async_api import async_playwright
 
-from flowengine import function_to_json
-from flowengine.sdk import EnvironmentClosed, ValidationError
+from flowengine.sdk import EnvironmentClosed
 from flowengine_envs.browser import installation, sharing
 from flowengine_envs.browser.chromium import _ARGUMENTS
 from flowengine_envs.browser.provider import BrowserProvider
@@ -100,23 +99,6 @@ def test_objects_of_the_caller_are_used_and_not_closed(web: Web, tmp_path: Path)
     asyncio.run(use_each())
 
 
-def test_arguments_are_checked() -> None:
-    some: Any = object()
-    with pytest.raises(ValidationError, match="one of page, context and browser"):
-        BrowserEnv(some, context=some)
-    with pytest.raises(ValidationError, match="'namespace' or 'host'"):
-        BrowserEnv(provider="docker")
-
-
-def test_actions_may_be_written_as_calls(env: BrowserEnv, web: Web) -> None:
-    url = web.page("/shop", "<button onclick='this.textContent=2'>1</button>", title="Shop")
-
-    assert env.step(f"goto({url!r})").title == "Shop"
-    assert "2" in env.step("click(selector='button')").content
-    assert "there are: navigate, observe, click" in env.step("dblclick('e1')").error
-    assert "there is no field 'argument 4'" in env.step("click('e1', 'left', True, 0)").error
-
-
 @pytest.mark.parametrize("path", ["workspace/report.html", "report.html", "/workspace/report.html"])
 def test_files_of_the_workspace_are_opened_by_their_paths(
     env: BrowserEnv, path: str, monkeypatch: pytest.MonkeyPatch
@@ -182,12 +164,3 @@ def test_a_missing_environment_is_named() -> None:
         spec = said.partition("environments: {browser: ")[2].partition("}}")[0] + "}}"
         BrowserProvider().policy_model()(**yaml.safe_load(spec)["policy"])
         assert yaml.safe_load(spec)["kind"] == "browser"
-
-
-# Shows W84
-def test_schemas_hold_no_environment() -> None:
-    for tool in (visit_url, click, fill, read_on):
-        function: Any = tool
-        schema = function_to_json(function)["function"]
-        assert not {"env", "web_env", "context_variables"} & set(schema["parameters"]["properties"])
-        assert schema["description"]

@@ -77,24 +77,6 @@ ROWS = "- table [ref=e1]:\n  - rowgroup [ref=e2]:\n" + "".join(
 )
 
 
-def test_a_cell_is_found_as_its_row_with_its_controls() -> None:
-    outside, block = said(search_text(observed(ROWS), "90"))
-    assert "Found: 1 places, 1 to 1 are shown" in outside
-    at = block.index('- row "Sail 90 Edit Delete" [ref=e92]:')
-    assert [each.strip() for each in block[at + 1 : at + 3]] == [
-        '- link "Edit" [ref=e24] [cursor=pointer]:',
-        '- button "Delete" [ref=e25]',
-    ]
-    assert "e14" not in "".join(block)
-
-
-def test_a_link_is_found_by_its_address() -> None:
-    _, block = said(search_text(observed(ROWS), "/edit/2"))
-    lines = [each.strip() for each in block]
-    at = lines.index('- link "Edit" [ref=e24] [cursor=pointer]:')
-    assert lines[at + 1] == "- /url: /edit/2"
-
-
 def test_words_that_stand_apart_are_found_where_they_stand_together() -> None:
     _, block = said(search_text(observed(ROWS), "delete rope 15"))
     assert [each for each in block if "row" in each] == ['- row "Rope 15 Edit Delete" [ref=e93]:']
@@ -123,24 +105,6 @@ def test_a_card_without_a_heading_is_found_whole() -> None:
     assert [each for each in block if "Coat" in each] == ["  - text: Coat 123"]
 
 
-def test_a_control_is_shown_with_the_item_not_only_with_a_label_beside_it() -> None:
-    tree = '- list "Add what you need" [ref=e1]:\n' + "".join(
-        f"""\
-  - listitem [ref=e{at}1]:
-    - link "Coat {at}" [ref=e{at}2] [cursor=pointer]
-    - generic [ref=e{at}3]:
-      - button "Add" [ref=e{at}4]
-      - text: Pieces
-      - spinbutton "Pieces" [ref=e{at}5]: "1"
-"""
-        for at in range(10, 60)
-    )
-    outside, block = said(search_text(observed(tree), "add"))
-    assert any(each.startswith("Found: 51 places, ") for each in outside)
-    at = block.index('- list "Add what you need" [ref=e1]:')
-    assert '  - link "Coat 10" [ref=e102] [cursor=pointer]' in block[at + 1 : at + 4]
-
-
 def test_a_section_whose_heading_has_something_beside_it_is_found_whole() -> None:
     tree = "- main [ref=e1]:\n" + "".join(
         f"""\
@@ -158,14 +122,6 @@ def test_a_section_whose_heading_has_something_beside_it_is_found_whole() -> Non
         assert ("e335" in str(block)) == (words == "part 33")
     _, block = said(search_text(observed(tree), "more", ref="e335"))
     assert '- heading "Part 33" [level=2] [ref=e332]' in [each.strip() for each in block]
-
-
-def test_looking_in_an_element_that_is_gone_says_so() -> None:
-    for text in (
-        search_text(observed(ROWS), "rope", ref="e77"),
-        elements(observed(ROWS), ref="e77"),
-    ):
-        assert "reference e77 is not on the page" in text
 
 
 def test_a_reference_in_a_text_of_the_page_is_none() -> None:
@@ -207,17 +163,6 @@ def test_the_first_answer_says_where_the_tree_goes_on() -> None:
     assert CARDS.splitlines()[len(first)].strip() in [each.strip() for each in block]
 
 
-def test_one_region_is_listed() -> None:
-    tree = (
-        f'- banner "Top" [ref=e1]\n- navigation "Menu" [ref=e2]:\n  - link "Home" [ref=e3]\n{ROWS}'
-    )
-    _, block = said(elements(observed(tree), ref="e92"))
-    lines = [each.strip() for each in block if each.strip().startswith("- ")]
-    assert lines[0] == '- row "Sail 90 Edit Delete" [ref=e92]:'
-    assert len(lines) == 7
-    assert "Home" not in str(block)
-
-
 def test_only_what_is_new_is_shown_and_where_it_is_read_on() -> None:
     before = observed(CARDS, "\n\n".join(f"Lamp {at}" for at in range(10, 160)))
     come = "".join(map(line, range(160, 163)))
@@ -240,13 +185,6 @@ def test_only_what_is_new_is_shown_and_where_it_is_read_on() -> None:
     assert long[int(more[1]) :].lstrip().startswith(f"{len(shown)} new words") or long[
         : int(more[1])
     ].endswith(block[-1])
-
-
-def test_nothing_new_is_said() -> None:
-    seen = observed(CARDS, "text")
-    outside, block = said(observation_text(seen, 4000, 4000, before=seen))
-    assert any("nothing is new" in each for each in outside)
-    assert block[-1] == "(nothing new)"
 
 
 def test_a_hostile_tree_takes_no_long_time() -> None:

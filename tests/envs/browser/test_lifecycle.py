@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import threading
 import tracemalloc
@@ -39,8 +38,8 @@ from flowengine_envs.sandboxes.namespace import Namespace
 from tests.alive import alive
 from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.drivers import command, drivers
-from tests.envs.browser.web import BLOCKED, Web, network, never, send
-from tests.envs.opening import Trace, managed_processes, opened, release
+from tests.envs.browser.web import Web, network, send
+from tests.envs.opening import Trace, opened, release
 from tests.execution_environment.toy import until
 from tests.replacing import Limits, patches_everywhere
 
@@ -240,12 +239,6 @@ def test_no_process_draws_the_window_of_a_browser(browser: Browser) -> None:
     assert not [each for each in commands if "--top-chrome-webui" in each]
 
 
-def test_what_playwright_turns_off_stays_off(browser: Browser) -> None:
-    [first] = [each for each in map(command, inner_processes(browser)) if "--no-startup" in each]
-    playwright, ours = re.findall(r"--disable-features=(\S+)", first)
-    assert set(playwright.split(",")) <= set(ours.split(","))
-
-
 @pytest.mark.usefixtures("chromium")
 # Shows E58, W2
 def test_a_new_browser_shows_a_blank_page(web: Web, tmp_path: Path) -> None:
@@ -395,18 +388,6 @@ def test_a_page_that_hangs_after_it_was_seen_is_left_at_once(
     assert "The page before did not answer, and was closed." in seen.notes
 
 
-def test_an_action_on_a_page_that_hangs_is_not_done(
-    own: Browser, web: Web, hung: Callable[[str], None]
-) -> None:
-    web.pages["/silent"] = never
-    hung(BLOCKED)
-    seen = own.click("button")
-    assert seen.error == (
-        "nothing was done: scripts of the page keep it busy; "
-        "the page does not answer, so it was closed, and a blank one takes its place"
-    )
-
-
 # Shows W7
 def test_a_document_that_never_ends_is_seen_as_far_as_it_came(own: Browser, web: Web) -> None:
     def endless(handler: BaseHTTPRequestHandler) -> None:
@@ -517,27 +498,6 @@ def test_a_login_and_the_address_outlast_a_wait(web: Web, browser: Browser, tmp_
         assert second.observe().notes == []
     with opened(provider, Namespace, tmp_path / "w", **asked(web)) as third:
         assert third.observe().url == "about:blank"
-
-
-@pytest.mark.endurance(sample=1)
-# Shows E59, W19
-def test_it_is_a_managed_environment(
-    web: Web, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    spec = {
-        "kind": "browser",
-        "scope": "session",
-        "owner_id": "o",
-        "policy": {"network": [web.place]},
-    }
-    with EnvironmentManager(tmp_path / "environments") as manager:
-        first, second = manager.ensure(spec), manager.ensure(spec)
-        assert first.resource is second.resource
-        assert first.resource.navigate(web.page("/m", "<p>managed</p>")).content == "managed"
-        manager.release(first)
-        manager.release(second)
-        assert managed_processes(manager) == []
-    assert capfd.readouterr().out == ""
 
 
 def test_on_the_host_it_works_without_isolation(web: Web, tmp_path: Path) -> None:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import struct
-from http.server import BaseHTTPRequestHandler
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.execution_environment.registry import screens
 from flowengine.sdk.environments import background
 from tests.envs.browser.processes import session_of
-from tests.envs.browser.web import Web, network, send
+from tests.envs.browser.web import Web, network
 from tests.replacing import Limits
 
 PAGE = """
@@ -57,27 +55,6 @@ def test_a_look_shows_the_active_tab_and_disturbs_nothing(
     assert after[0] == "name"
     browser.new_tab(web.page("/two", "second", "Second"))
     assert manager.look("web")[1].screen.title == "Second"
-
-
-@pytest.mark.usefixtures("one_process")
-def test_a_look_does_not_wait_for_the_running_action(manager: EnvironmentManager, web: Web) -> None:
-    asked, go = Event(), Event()
-
-    def slow(request: BaseHTTPRequestHandler) -> None:
-        asked.set()
-        assert go.wait(60)
-        send(request, "<title>Slow</title>")
-
-    browser = manager.ensure(spec(web)).resource
-    browser.navigate(web.page("/first", "first", "First"))
-    web.pages["/slow"] = slow
-    action = Thread(target=browser.navigate, args=(web.url("/slow"),))
-    action.start()
-    assert asked.wait(60)
-    assert manager.look("web")[1].screen.address == web.url("/first")  # the action goes on
-    go.set()
-    action.join(60)
-    assert manager.look("web")[1].screen.title == "Slow"
 
 
 def test_a_browser_that_has_ended_says_so(

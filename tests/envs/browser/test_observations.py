@@ -296,13 +296,6 @@ def test_the_status_is_that_of_the_page_that_an_action_led_to(
         browser.close_tab()
 
 
-def test_an_address_that_answers_with_a_bare_status_has_it(browser: Browser, web: Web) -> None:
-    web.pages["/bare"] = answered(503, "")
-    seen = browser.navigate(web.url("/bare"))
-    assert seen.error.startswith("the server answered with a fault and without a page")
-    assert (seen.status, seen.url, seen.content) == (503, web.url("/bare"), "")
-
-
 def test_requests_of_scripts_that_fail_are_named_once(browser: Browser, web: Web) -> None:
     web.pages["/refused"] = answered(422)
     script = f"GET {web.url('/no-script.js')} 404"

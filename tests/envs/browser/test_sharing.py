@@ -144,15 +144,6 @@ def test_only_who_may_trust_one_another_shares(
     assert (key(**other) == key()) is shares
 
 
-def test_those_of_any_execution_share_where_specs_say_so(tmp_path: Path) -> None:
-    keys = set()
-    for owner in ("e1", "e2"):
-        config = {"isolate": "context"}
-        request = request_for(BrowserProvider(), Namespace, tmp_path, config=config, owner_id=owner)
-        keys.add(key_of(request))
-    assert len(keys) == 1
-
-
 def test_who_leaves_disturbs_nobody(
     web: Web, manager: EnvironmentManager, pair: tuple[Browser, Browser]
 ) -> None:
@@ -171,27 +162,6 @@ def test_who_leaves_disturbs_nobody(
     assert "kept" in stays.observe().ax_tree
     assert stays.browser is not None
     assert len(stays.browser.contexts) == 2
-
-
-def test_what_was_refused_or_downloaded_is_told_to_whose_page_it_was(
-    web: Web, pair: tuple[Browser, Browser]
-) -> None:
-    one, two = pair
-    web.page("/reach", "<img src='http://forbidden.invalid/x.png'>")
-
-    def file(handler: BaseHTTPRequestHandler) -> None:
-        send(handler, b"data", content_disposition="attachment; filename=a.txt")
-
-    web.pages["/file"] = file
-    seen = one.navigate(web.url("/reach"))
-    for _ in range(120):
-        seen = seen if seen.blocked else one.wait_for(seconds=0.5)
-    assert "forbidden.invalid" in seen.blocked[0]
-    assert two.navigate(web.url("/file")).downloads[0].path == "downloads/a.txt"
-    assert (two.workspace / "downloads/a.txt").read_bytes() == b"data"
-    for each in (one, two):
-        assert (each.observe().blocked, each.observe().downloads) == ([], [])
-    assert not (one.workspace / "downloads").exists()
 
 
 def test_an_opening_that_fails_disturbs_nobody(

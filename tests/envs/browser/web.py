@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
+
+from tests.envs.network.ways_out import Quiet, Site, running
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
-class Web(ThreadingHTTPServer):
+class Web(Site):
     """Serves `pages`, which maps each path to HTML or to a function that handles the request."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.pages: dict[str, str | Answer] = {}
+        super().__init__(_Handler)
         self.asked: list[str] = []
         """`METHOD path` of every request."""
         self.bodies: dict[str, bytes] = {}
         self.closing = threading.Event()
         """Set on shutdown. Responses that never end wait for it."""
 
-    @property
-    def port(self) -> int:
-        return int(self.server_address[1])
-
-    @property
-    def place(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def url(self, path: str = "/") -> str:
-        return f"http://{self.place}{path}"
+    def shutdown(self) -> None:
+        self.closing.set()
+        super().shutdown()
 
     def page(self, path: str, body: str, title: str = "") -> str:
         """Serve a page, and return its address."""
@@ -47,7 +39,7 @@ def network(web: Web) -> list[str]:
     return [web.place, f"localhost:{web.port}"]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet):
     protocol_version = "HTTP/1.0"
     server: Web
 
@@ -67,9 +59,6 @@ class _Handler(BaseHTTPRequestHandler):
                 send(self, page)
 
     do_POST = do_GET
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Suppress request logging."""
 
 
 def send(
@@ -104,15 +93,5 @@ def redirect(to: str) -> Answer:
     return lambda handler: send(handler, b"", status=302, location=to)
 
 
-@contextmanager
-def serving() -> Iterator[Web]:
-    web = Web()
-    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield web
-    finally:
-        web.closing.set()
-        web.shutdown()
-        thread.join()
-        web.server_close()
+def serving() -> AbstractContextManager[Web]:
+    return running(Web())

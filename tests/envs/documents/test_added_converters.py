@@ -58,15 +58,6 @@ def spec(*converters: str, **words: Any) -> dict[str, Any]:
     return {"kind": "documents", "scope": "session", "owner_id": "s", "config": config, **words}
 
 
-def test_they_are_tried_in_order_before_the_built_in_ones(folder: Path) -> None:
-    with EnvironmentManager(folder / "store") as manager:
-        reader = manager.ensure(spec("convert", "other")).resource
-        document = reader.read(b"[ships]\na = 1\n[ports]\n", "fleet.ini")
-        assert (document.format, document.markdown) == ("inis:convert", "# ships\n\n# ports")
-        assert (document.size, len(document.sha256)) == (22, 64)
-        assert reader.read(b"plain", "a.txt").format == "text"
-
-
 @pytest.mark.endurance
 @pytest.mark.parametrize(
     ("function", "type", "told"),

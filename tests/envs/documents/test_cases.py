@@ -2,7 +2,7 @@
 """Documents and the Markdown that they become.
 
 `cases/*.yaml` has groups of cases: a file or its compact description (`written.py`), options of the
-conversion, and the whole result. To add a case, write its first part, run
+conversion, and the whole result (`case_files.py`). To add a case, write its first part, run
 
     UPDATE_GOLDEN=1 pytest tests/envs/documents/test_cases.py
 
@@ -24,39 +24,44 @@ import yaml
 from flowengine.flow.export.definition import to_yaml
 from flowengine_documents.document import ConversionLimits, Document, Unreadable
 from flowengine_envs.documents.converting import convert
+from tests.envs.documents.case_files import RESULT, Case, shared_of, whole, without, written
 from tests.envs.documents.written import KINDS, built
 
 CASES = Path(__file__).with_name("cases")
 OPTIONS = ("name", "media_type", "base", "comments", "password", "limits")
-Case = dict[str, Any]
 
 
 @cache
-def cases_of(path: Path) -> dict[str, list[Case]]:
-    """Return the groups of cases of a file."""
-    loaded: dict[str, list[Case]] = yaml.load(path.read_text(), yaml.CSafeLoader)
+def content_of(path: Path) -> dict[str, Any]:
+    """Return the groups of cases of a file, and what they share."""
+    loaded: dict[str, Any] = yaml.load(path.read_text(), yaml.CSafeLoader)
     return loaded
 
 
 ALL = [
     pytest.param(path, group, number, id=f"{path.stem}: {group} {number + 1}")
     for path in sorted(CASES.glob("*.yaml"))
-    for group, cases in cases_of(path).items()
-    for number in range(len(cases))
+    for group, cases in content_of(path).items()
+    if group != "all"
+    for number, case in enumerate(cases)
+    if case.keys() != {"all"}
 ]
 
 
 @pytest.mark.parametrize(("path", "group", "number"), ALL)
 def test_a_document_becomes_this_markdown(path: Path, group: str, number: int) -> None:
-    case = cases_of(path)[group][number]
-    given = {key: case[key] for key in case if key in KINDS or key in OPTIONS}
-    expected = {key: case[key] for key in case if key not in given}
+    content = content_of(path)
+    case, shared = content[group][number], shared_of(content, group, number)
+    stated = whole(shared, case)
+    given = {key: stated[key] for key in stated if key in KINDS or key in OPTIONS}
+    expected = {key: stated[key] for key in stated if key not in given}
 
     found = result(given)
 
-    if os.environ.get("UPDATE_GOLDEN"):
-        cases_of(path)[group][number] = {**given, **found}
-        path.write_text(to_yaml(cases_of(path)))
+    if os.environ.get("UPDATE_GOLDEN") and found != expected:
+        own = {key: case[key] for key in case if key not in (*RESULT, "OUT")}
+        content[group][number] = {**own, **without(shared, own, found)}
+        path.write_text(written(content))
     else:
         assert found == expected, f"{path.name}, {group!r}, case {number + 1}:\n" + "\n".join(
             difflib.ndiff(to_yaml(expected).split("\n"), to_yaml(found).split("\n"))

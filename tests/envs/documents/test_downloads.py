@@ -21,7 +21,7 @@ from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import TooLarge
 from flowengine.sdk.web.urls import UrlRefused, read_url
 from flowengine_envs.documents.downloads import DownloadedFile, Downloader, DownloadLimits
-from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving
+from tests.envs.network.ways_out import Site, run, serving
 from tests.rows import each_row
 
 MIB = 1024 * 1024
@@ -98,23 +98,6 @@ def test_what_is_no_page_of_the_web_is_refused(text: str, told: str) -> None:
     assert told in caught.value.message
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("http://2130706433:{p}", "http://0x7f.1:{p}", "http://017700000001:{p}/"),
-        *("http://\uff11\uff12\uff17.0.0.1:{p}", "http://good.example@127.0.0.1:{p}/"),
-        *("http://good.example:80@127.0.0.1:{p}/", "http://127.0.0.1:{p}#@good.example/"),
-        *("http://127.0.0.1:{p}?@good.example/", "//127.0.0.1:{p}", "http://[::ffff:7f00:1]:{p}"),
-        *("HTTP://LOCALHOST:{p}", "http://localhost.:{p}", "http://user:pw@localhost:{p}/x"),
-    ],
-)
-# Shows W33
-def test_disguised_addresses_are_refused(url: str, site: Site, tmp_path: Path) -> None:
-    with pytest.raises(UrlRefused):
-        download(url.format(p=site.port), tmp_path, to("public"))
-    assert site.connections == 0
-
-
 @each_row(
     ("text", "read", "note"),
     [
@@ -132,28 +115,6 @@ def test_addresses_have_one_spelling(text: str, read: str, note: str) -> None:
     url = read_url(text)
     assert str(url) == read
     assert note in url.note
-
-
-def test_a_page(site: Site, tmp_path: Path) -> None:
-    site.pages["/a"] = (200, HTML, b"<p>hello</p>")
-    found = download(site.url("/a"), tmp_path, to(site))
-
-    assert (found.status, found.name, found.size) == (200, "a.html", 12)
-    assert (tmp_path / "file").read_bytes() == b"<p>hello</p>"
-    _, headers = site.seen[0]
-    assert headers["user-agent"] == "flowengine"
-    assert not {"cookie", "authorization", "referer"} & headers.keys()
-
-
-@pytest.mark.parametrize("status", [204, 404, 429, 500])
-# Shows W59
-def test_any_status_is_an_answer(status: int, site: Site, tmp_path: Path) -> None:
-    body = b"" if status == 204 else b"sorry"
-    site.pages["/a"] = (status, {"Content-Type": "text/plain"}, body)
-    found = download(site.url("/a"), tmp_path, to(site))
-
-    assert (found.status, len(site.seen)) == (status, 1)
-    assert (tmp_path / "file").read_bytes() == body
 
 
 def moved(to: str, status: int = 302) -> tuple[int, dict[str, str], bytes]:
@@ -282,22 +243,6 @@ def test_a_passing_fault_is_tried_again(site: Site, tmp_path: Path) -> None:
     assert (len(site.seen), len(clock.pauses)) == (7, 4)
 
 
-def test_a_request_that_breaks_off_is_sent_three_times(site: Site, tmp_path: Path) -> None:
-    for number, (data, times) in enumerate(
-        (
-            (b"", 3),
-            (HEAD + b"Content-Length: 100\r\n\r\nx", 3),
-            (HEAD + b"Content-Length: x\r\n\r\nx", 1),
-            (HEAD + b"Content-Encoding: gzip\r\n\r\n\x1f\x8b", 1),
-        )
-    ):
-        site.pages[f"/{number}"] = raw(data)
-        site.seen.clear()
-        with pytest.raises(HttpError):
-            download(site.url(f"/{number}"), tmp_path, to(site), pause=Clock())
-        assert len(site.seen) == times, data
-
-
 def raw(data: bytes, then: Any = None) -> Any:
     """Serve these bytes unchanged."""
 
@@ -394,23 +339,6 @@ def test_what_unpacks_to_too_much_is_stopped(times: int, site: Site, tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("encoding", "pack"),
-    [
-        ("gzip", gzip.compress),
-        ("deflate", zlib.compress),
-        ("deflate", lambda data: zlib.compress(data)[2:-4]),
-        ("gzip, gzip", lambda data: gzip.compress(gzip.compress(data))),
-        ("identity", lambda data: data),
-    ],
-)
-def test_packed_bodies(encoding: str, pack: Any, site: Site, tmp_path: Path) -> None:
-    data = b"harbour " * 100_000
-    site.pages["/a"] = (200, {"Content-Encoding": encoding}, pack(data))
-    download(site.url("/a"), tmp_path, to(site))
-    assert (tmp_path / "file").read_bytes() == data
-
-
 # Shows W60
 def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None:
     asked = threading.Event()
@@ -434,17 +362,3 @@ def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None
 
     run(main())
     assert os.listdir(tmp_path) == []
-
-
-def test_the_address_that_was_judged_is_connected_to(site: Site, tmp_path: Path) -> None:
-    """A name is resolved once per request, and again for the next request."""
-    site.pages["/a"] = moved("/b")
-    site.pages["/b"] = (200, {}, b"x")
-    names, dialled = (
-        Names(good_example=[[PUBLIC], ["127.0.0.1"]]),
-        Dialled(("127.0.0.1", site.port)),
-    )
-    with pytest.raises(UrlRefused, match=r"leads to 127\.0\.0\.1"):
-        download("http://good.example/a", tmp_path, network(names, dialled))
-    assert dialled.addresses == [(PUBLIC, 80)]
-    assert site.seen[0][1]["host"] == "good.example"

@@ -19,7 +19,6 @@ from flowengine.agents.models.port import ModelFacts
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine_documents.picture import NO_DESCRIPTION
-from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.documents.converting import convert
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.written_pdf import pdf
@@ -93,14 +92,6 @@ def test_an_image_is_described(eyes: ScriptedModel) -> None:
     assert Image.open(io.BytesIO(data)).size == (300, 400)  # upright again
 
 
-@pytest.mark.endurance
-def test_a_model_is_asked_what_its_user_wants_to_know(eyes: ScriptedModel) -> None:
-    read({"path": "harbour.jpg", "question": "How many ships?"}, vision_model=EYES)
-    assert sent(eyes)[0].endswith("In particular: How many ships?")
-    told = read({"address": "harbour.jpg"}, "visit_page", vision_model=EYES)
-    assert "\n## Description\n\nThree.\n</content " in told
-
-
 def test_what_is_sent_says_nothing_of_where_it_was_taken(eyes: ScriptedModel) -> None:
     with Image.open("harbour.jpg") as original:
         assert original.getexif().get_ifd(GPS)
@@ -126,24 +117,6 @@ def test_large_images_are_scaled(
 
 
 @pytest.mark.endurance
-def test_noise_is_not_sent_as_it_is(eyes: ScriptedModel, folder: Path) -> None:
-    noise = Image.effect_noise((1500, 1500), 200).convert("RGB")
-    noise.save(folder / "noise.png")
-    read({"path": "noise.png"}, vision_model=EYES)
-    _, kind, data = sent(eyes)
-    assert (kind, len(data) < 3_000_000) == ("image/jpeg", True)
-
-
-def test_the_first_frame_of_an_animation_is_sent(eyes: ScriptedModel, folder: Path) -> None:
-    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
-    frames[0].save(folder / "a.gif", save_all=True, append_images=frames[1:])
-    read({"path": "a.gif"}, vision_model=EYES)
-    image = Image.open(io.BytesIO(sent(eyes)[2]))
-    assert image.getpixel((5, 5)) == (255, 0, 0)
-    assert getattr(image, "n_frames", 1) == 1
-
-
-@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("model", "told"),
     [
@@ -163,27 +136,6 @@ def test_without_a_description_the_image_still_gives_something(
     assert document["markdown"] == "Image: JPEG, 400 x 300 pixels\n\n- camera: Acme"
     [note] = [note for note in document["notes"] if "no description" in note]
     assert told in note
-
-
-def test_a_reader_without_a_flow_has_images_described(eyes: ScriptedModel, folder: Path) -> None:
-    (folder / "workspace").mkdir()
-    (folder / "harbour.jpg").rename(folder / "workspace" / "harbour.jpg")
-
-    with RequestsMarkdownBrowser(vision_model=EYES) as browser:
-        seen = browser.visit_page("harbour.jpg")
-
-    assert seen.endswith("## Description\n\n# A harbour\n\nThree ships.")
-    assert len(eyes.requests) == 1
-
-
-def test_a_reader_says_why_an_image_is_not_described(folder: Path) -> None:
-    (folder / "workspace").mkdir()
-    (folder / "harbour.jpg").rename(folder / "workspace" / "harbour.jpg")
-
-    with RequestsMarkdownBrowser(vision_model="scripted/nobody") as browser:
-        told = browser.answer("visit_page", "harbour.jpg")
-
-    assert "there is no description of the image: " in told
 
 
 def scan(path: Path, *modes: str, size: tuple[int, int] = (600, 800)) -> None:
@@ -212,15 +164,6 @@ def test_scanned_pages_are_described_at_their_places(eyes: ScriptedModel, folder
 
 
 @pytest.mark.endurance
-def test_one_page_of_a_scan_is_described_where_it_is_read(eyes: ScriptedModel) -> None:
-    scan(Path("letter.pdf"), "L")
-    told = read({"address": "letter.pdf"}, "visit_page", vision_model=EYES)
-
-    assert "<!-- page 1 -->\n\nDescription of the scanned page:\n\n# A harbour" in told
-    assert len(eyes.requests) == 1
-
-
-@pytest.mark.endurance
 def test_only_so_many_pages_of_a_scan_are_described(eyes: ScriptedModel) -> None:
     scan(Path("letter.pdf"), "L", "L", "L")
     document = read({"path": "letter.pdf"}, vision_model=EYES, pictures=2)
@@ -238,17 +181,6 @@ def test_who_reads_on_is_told_of_further_pages(eyes: ScriptedModel) -> None:
     assert len(eyes.requests) == 2
     assert document["markdown"].endswith("Description of the scanned page:\n\nThree.")
     assert not document["truncated"]
-
-
-@pytest.mark.endurance
-def test_a_reader_without_a_flow_has_scans_described(eyes: ScriptedModel, folder: Path) -> None:
-    (folder / "workspace").mkdir()
-    scan(folder / "workspace" / "letter.pdf", "L", "L")
-
-    with RequestsMarkdownBrowser(vision_model=EYES) as browser:
-        seen = browser.visit_page("letter.pdf")
-
-    assert seen.index("# A harbour") < seen.index("<!-- page 2 -->") < seen.rindex("Three.")
 
 
 @pytest.mark.endurance
@@ -324,11 +256,6 @@ def test_a_scan_in_jbig2_is_decoded(default: str, seen: int) -> None:
 
     [picture] = convert(data, picture=True).pictures.values()
     assert pixels(picture).getextrema() == (seen, seen)
-
-
-def test_no_model_is_asked_unless_one_is_named(eyes: ScriptedModel) -> None:
-    assert read({"path": "harbour.jpg"})["notes"] == [NO_DESCRIPTION]
-    assert eyes.requests == []
 
 
 @pytest.mark.endurance

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import io
+import time
 import zipfile
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +18,12 @@ import pytest
 from flowengine_documents.document import (
     ConversionLimits,
     Damaged,
+    Document,
     LimitReached,
     Unreadable,
 )
 from flowengine_envs.documents.converting import convert
-from tests.envs.documents.written_pdf import pdf
+from tests.envs.documents.written_pdf import made_pdf, pdf
 from tests.rows import each_row
 
 FILES = Path(__file__).with_name("files")
@@ -192,3 +195,86 @@ def test_a_notebook_nested_too_deeply_is_damaged() -> None:
 
     with pytest.raises(Damaged):
         convert(data, "a.ipynb")
+
+
+@each_row(
+    "data",
+    [
+        b"{\\rtf1 text",
+        b"{\\rtf1 text}}}}}",
+        b"{\\rtf1 {\\footnote {\\header text",
+        b"{\\rtf1\\ansicpg99999 {\\fonttbl{\\f0\\fcharset7;}} text \\u99999999999? \\uc-5 \\'",
+        b"{\\rtf1 {\\stylesheet{\\s1 x",
+        b"{\\rtf1\\trowd" + b"\\cellx9" * 2_000 + b"\\intbl" + b"\\cell" * 2_000 + b"\\row text}",
+        b"{\\rtf1\\bin99999999999 text",
+        b"{\\rtf1 \\ilvl99999 \\ls1 text}",
+    ],
+)
+def test_broken_files_are_read_as_far_as_possible(data: bytes) -> None:
+    assert convert(data).format == "rtf"
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(Damaged, match="nested too deeply"):
+        convert(b"{\\rtf1" + b"{" * 5_000 + b"text" + b"}" * 5_000)
+
+
+BASE = "https://www.example.org/guide/page.html"
+
+
+def read(page: str, base: str = BASE) -> Document:
+    return convert(f"<!doctype html>{page}".encode(), "page.html", base=base)
+
+
+def test_deep_nesting_keeps_the_text() -> None:
+    document = read("<div>" * 10_000 + "<p>deep</p><p>text</p>" + "</div>" * 10_000)
+
+    assert document.markdown == "deep\n\ntext"
+    assert "nested too deeply" in document.notes[0]
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize(
+    "tag",
+    ["ul><li", "blockquote", "table><tr><td", "table><tr><th", "b", "a href=x", "math><msqrt"],
+)
+def test_any_deep_nesting_is_survived(tag: str) -> None:
+    assert "deep" in read(f"<{tag}>" * 600 + "deep").markdown
+    assert "deep" in read(f"<{tag}>" * 20_000 + "deep").markdown
+
+
+def test_a_page_of_very_many_links_is_cut_in_time() -> None:
+    """Of what is beyond the limit only the parsing costs CPU time."""
+
+    def cut(links: int) -> float:
+        page = "".join(f'<p><a href="/page/{n}">link {n}</a></p>' for n in range(links))
+        limits = ConversionLimits(characters=20_000)
+        began = time.process_time()
+        document = convert(f"<body>{page}</body>".encode(), "a.html", limits=limits)
+        took = time.process_time() - began
+        assert (len(document.markdown), document.truncated) == (20_000, True)
+        assert document.markdown.startswith("[link 0](/page/0)\n\n[link 1](/page/1)")
+        return took
+
+    cut(1_000)  # loads what parses
+    assert cut(8_000) < 4 * cut(1_000)
+
+
+Shown = tuple[float, float, str]
+
+
+def page(*shown: Shown, bold: Sequence[Shown] = ()) -> bytes:
+    """Return a page with texts of 10 points at their places."""
+    return b"\n".join(
+        b"BT /%s 10 Tf %f %f Td (%s) Tj ET" % (font, x, y, text.encode())
+        for font, texts in ((b"F1", shown), (b"F2", bold))
+        for x, y, text in texts
+    )
+
+
+def test_a_page_of_very_many_aligned_lines_ends() -> None:
+    shown = [(60.0 + 40 * (at % 5), 790 - at // 5 * 0.9, f"{at}") for at in range(4_000)]
+    began = time.process_time()
+    convert(made_pdf([page(*shown)]))
+
+    assert time.process_time() - began < 30

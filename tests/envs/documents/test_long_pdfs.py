@@ -19,7 +19,6 @@ from flowengine_envs.documents.reader import Documents
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.written_pdf import made_pdf
-from tests.envs.network.ways_out import Site, serving
 from tests.envs.opening import opened
 from tests.replacing import Limits, patches_everywhere
 
@@ -104,25 +103,6 @@ def test_a_search_reads_on(reader: Documents) -> None:
     again = reader.page(data, 8, find="page 2, line 1", characters=SIZE)  # back from the start
     assert (again.is_found, again.text) == (True, whole.content(again.number))
     assert not reader.page(data, 2, find="nowhere", characters=SIZE).is_found
-
-
-def test_it_is_downloaded_once(reader: Documents) -> None:
-    with serving() as site:
-        data = pdf(22)
-        site.pages["/long.pdf"] = (200, {}, data)
-        whole = Pages(convert(data).markdown, characters=SIZE)
-        for number in (1, 5, len(whole)):
-            found = reader.page(_at(site), number, characters=SIZE)
-            assert found.text == whole.content(number)
-        assert len(site.seen) == 1
-
-        site.pages["/long.pdf"] = (404, {}, data)  # error pages are not kept but read at once
-        failed = reader.page(_at(site), characters=SIZE)
-        assert (failed.visit.status, failed.more) == ("404 Not Found", False)
-
-
-def _at(site: Site) -> str:
-    return site.url("/long.pdf")
 
 
 def test_a_file_that_changes_meanwhile_is_told(reader: Documents) -> None:

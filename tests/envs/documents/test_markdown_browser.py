@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,15 +14,12 @@ from typing import Any
 
 import pytest
 
-from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepError, ValidationError
+from flowengine.sdk import EnvironmentClosed, EnvironmentLost, StepError, ValidationError
 from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.compat import markdown_browser
 from flowengine_envs.documents.conversion import UnreadableDocument
-from flowengine_envs.documents.converting import convert
 from flowengine_envs.sandboxes.processes import has
-from tests.envs.documents.test_downloads import HTML
 from tests.envs.network.ways_out import Site, serving
 
 LINES = [f"line {number}" for number in range(1, 2501)]
@@ -84,23 +79,6 @@ def test_pages(browser: RequestsMarkdownBrowser) -> None:
     assert browser.page_to(2).startswith("[Page 2/3]\n\nline 1025\n")
 
 
-@pytest.mark.parametrize("path", ["workspace/short.md", "./workspace/short.md", "short.md"])
-def test_a_file_is_named_as_its_folder_or_the_callers_sees_it(
-    browser: RequestsMarkdownBrowser, folder: Path, path: str
-) -> None:
-    assert "The end." in browser.visit_page(path)
-    assert browser.address == "short.md"
-
-
-def test_what_lies_in_the_workspace_under_a_path_comes_first(
-    browser: RequestsMarkdownBrowser, folder: Path
-) -> None:
-    (folder / "workspace").mkdir()
-    (folder / "workspace" / "short.md").write_text("Another.")
-
-    assert "Another." in browser.visit_page("workspace/short.md")
-
-
 # Shows W51, W52
 def test_search_and_back(browser: RequestsMarkdownBrowser) -> None:
     browser.visit_page("long.txt")
@@ -136,18 +114,6 @@ def test_a_failed_visit_changes_nothing(browser: RequestsMarkdownBrowser, folder
             browser.visit_page(address)  # type: ignore[arg-type]
     assert browser.page_up().startswith("[Page 1/3]\n\nline 1\n")
     assert browser.back() == "there is no page before"
-
-
-# Shows W59
-def test_errors_of_servers_are_pages_to_go_back_from(folder: Path) -> None:
-    with serving() as site, RequestsMarkdownBrowser(network=[site.place]) as browser:
-        site.pages["/gone"] = (404, HTML, b"<h1>Gone</h1>")
-        browser.visit_page("long.txt")
-        assert browser.visit_page(site.url("/gone")) == "[Page 1/1]\n\n# Gone"
-        assert browser.back().startswith("[Page 1/3]")
-        site.pages["/bad"] = (200, {"Content-Encoding": "br"}, b"x")
-        with pytest.raises(HttpError):
-            browser.visit_page(site.url("/bad"))
 
 
 @pytest.mark.endurance
@@ -206,28 +172,6 @@ def test_calls_of_one_reader_take_turns(browser: RequestsMarkdownBrowser) -> Non
         assert page.startswith(f"[Page {number % 3 + 1}/3]")
 
 
-def test_inside_a_loop_it_says_what_to_do(browser: RequestsMarkdownBrowser) -> None:
-    async def main() -> str:
-        with pytest.raises(RuntimeError, match="to_thread"):
-            browser.visit_page("short.md")
-        return await asyncio.to_thread(browser.visit_page, "short.md")
-
-    assert "The end." in asyncio.run(main())
-
-
-# Shows W45
-def test_downloads_are_kept_where_it_was_said(folder: Path) -> None:
-    pdf = (Path(__file__).with_name("files") / "groff.pdf").read_bytes()
-    with serving() as site:
-        site.pages["/a.pdf"] = (200, {}, pdf)
-        made = RequestsMarkdownBrowser(downloads_folder="site/files", network=[site.place])
-        with made as browser:
-            browser.visit_page(site.url("/a.pdf"))
-            listing = browser.visit_page(".")
-    assert Path("site/files/a.pdf").read_bytes() == pdf
-    assert "[files/](./files/)" in listing
-
-
 # Shows W52
 def test_tools_for_agents(folder: Path, site: Site) -> None:
     site.pages["/long"] = (200, {"Content-Type": "text/plain"}, TEXT.encode())
@@ -265,12 +209,6 @@ def site() -> Iterator[Site]:
         yield made
 
 
-# Shows W84
-def test_without_a_browser_a_tool_says_what_to_declare() -> None:
-    with pytest.raises(RuntimeError, match=r"'file_env'.*RequestsMarkdownBrowser\(\)"):
-        markdown_browser.visit_page("x", context_variables={})  # type: ignore[call-arg]
-
-
 def test_a_lost_reader_is_opened_again(browser: RequestsMarkdownBrowser) -> None:
     browser.visit_page("long.txt")
     for program in browser.resource.sandbox._programs:  # type: ignore[attr-defined]
@@ -280,24 +218,3 @@ def test_a_lost_reader_is_opened_again(browser: RequestsMarkdownBrowser) -> None
             browser.visit_page("long.txt")
     assert browser.visit_page("short.md").startswith("[Page 1/1]")
     assert browser.generation == 2
-
-
-# Shows E112
-def test_a_managed_reader_says_the_same(browser: RequestsMarkdownBrowser, folder: Path) -> None:
-    """The object and the environment share one resource."""
-    spec: Any = {"kind": "documents", "scope": "session", "owner_id": "s"}
-    with EnvironmentManager(folder.parent / "store") as manager:
-        reader = manager.ensure(spec).resource
-        reader.put("long.txt", TEXT.encode())
-        for number in (1, 2, 3):
-            page = reader.page("long.txt", number, characters=100_000)
-            shown = browser.page_to(number) if number > 1 else browser.visit_page("long.txt")
-            assert shown == f"[Page {page.number}/{page.pages}]\n\n{page.text}"
-        assert browser.resource.read("short.md") == convert(b"# Short\n\nThe end.", "short.md")
-
-
-def test_closing_leaves_nothing(folder: Path) -> None:
-    with RequestsMarkdownBrowser() as browser:
-        browser.visit_page("short.md")
-    browser.close()
-    assert sorted(os.listdir(folder)) == ["long.txt", "short.md"]

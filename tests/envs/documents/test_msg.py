@@ -18,8 +18,6 @@ HELLO = bytes.fromhex(
     "7705b06c647d0a800fa0"
 )
 """The first example of [MS-OXRTFCP]."""
-REPEATED = bytes.fromhex("1a0000001c0000004c5a4675e2d44b51410004205758595a0d6e7d010eb0")
-"""The second one."""
 SENT = 134_382_600_000_000_000  # 2026-11-04 10:00, in 100 nanoseconds since 1601
 Streams = Mapping[str, bytes]
 
@@ -109,20 +107,6 @@ def test_a_message_has_headers_text_and_attachments() -> None:
 )
 def test_bodies_and_encodings(streams: Streams, values: Mapping[int, int], body: str) -> None:
     assert convert(message(streams, values=values)).markdown == body
-
-
-@each_row(
-    ("packed", "text_"),
-    [
-        (HELLO, b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"),
-        (REPEATED, b"{\\rtf1 WXYZWXYZWXYZWXYZWXYZ}"),
-        (struct.pack("<II4sI", 20, 4, b"MELA", 0) + b"textmore", b"text"),
-        (HELLO[:-3], b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}"),
-        (HELLO[:16] + b"\xff" * 40, b""),
-    ],
-)
-def test_compressed_texts(packed: bytes, text_: bytes) -> None:
-    assert unpacked(packed, ConversionLimits())[: len(text_)] == text_
 
 
 def test_compressed_texts_are_limited_and_checked() -> None:

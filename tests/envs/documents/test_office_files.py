@@ -4,7 +4,6 @@
 # The libraries that write these files give access to most of their XML by private names only.
 from __future__ import annotations
 
-import datetime
 import io
 import re
 import zipfile
@@ -47,17 +46,6 @@ def read(document: Any, comments: bool = False) -> Document:
 def add(document: Any, xml: str) -> None:
     """Append XML to the body."""
     document.element.body.insert(-1, parse_xml(xml.replace(" W", f" {W}", 1)))
-
-
-def test_title_of_a_word_file_is_its_property_or_else_its_paragraph_of_that_style() -> None:
-    document = docx.Document()
-    document.add_heading("Chapter", 1)
-    for part in ("Annual", "Second"):
-        document.add_heading("", 0).add_run(f"{part} ").bold = True
-        document.paragraphs[-1].add_run("report")
-    assert read(document).title == "Annual report"
-    document.core_properties.title = "Property"
-    assert read(document).title == "Property"
 
 
 # Shows W74
@@ -129,24 +117,6 @@ def test_word_numbers_of_clauses_and_headings_are_shown() -> None:
     )
 
 
-def test_items_are_indented_only_below_others() -> None:
-    document = docx.Document()
-    numbered(document, "".join(level(at, "decimal", f"%{at + 1}.") for at in range(4)), "")
-    for _ in range(99):
-        put(document, 70, 0, "x")
-    for at, text in ((0, "hundredth"), (1, "below"), (3, "far below"), (1, "back")):
-        put(document, 70, at, text)
-    document.add_paragraph("Between.")
-    for at, text in ((1, "begins anew"), (2, "below it"), (0, "outermost")):
-        put(document, 70, at, text)
-
-    end = read(document).markdown.partition("100. hundredth\n")[2]
-    assert end == (
-        "     1. below\n         1. far below\n     2. back\n\nBetween.\n\n"
-        "3. begins anew\n    1. below it\n101. outermost"
-    )
-
-
 @each_row("kind", ["docx", "pptx", "xlsx"])
 def test_files_saved_as_strict_are_read_like_others(kind: str) -> None:
     document = docx.Document()
@@ -191,11 +161,8 @@ SHOW = "application/vnd.openxmlformats-officedocument.presentationml.presentatio
     ("name", "type"),
     [
         ("a.docm", "application/vnd.ms-word.document.macroEnabled.main+xml"),
-        ("a.dotx", WORD.replace("document.main", "template.main")),
         ("a.dotm", "application/vnd.ms-word.template.macroEnabledTemplate.main+xml"),
-        ("a.pptm", "application/vnd.ms-powerpoint.presentation.macroEnabled.main+xml"),
         ("a.ppsx", SHOW.replace("presentation.main", "slideshow.main")),
-        ("a.ppsm", "application/vnd.ms-powerpoint.slideshow.macroEnabled.main+xml"),
         ("a.potx", SHOW.replace("presentation.main", "template.main")),
     ],
 )
@@ -273,31 +240,6 @@ def test_titles_are_titles_at_any_place_and_cells_have_links() -> None:
     assert read(deck).markdown == (
         "<!-- slide 1 -->\n\n## Top\n\n| [log](https://example.org/log) | b |\n| --- | --- |"
     )
-
-
-def test_the_type_of_the_main_part_tells_the_format_not_its_folder() -> None:
-    document = docx.Document()
-    document.add_paragraph("Top")
-    made = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(saved(document))) as before,
-        zipfile.ZipFile(made, "w") as after,
-    ):
-        for name in before.namelist():
-            content = before.read(name)
-            if name.startswith(("[", "_rels")):
-                content = content.replace(b"word/", b"xl/")
-            after.writestr(name.replace("word/", "xl/"), content)
-
-    assert convert(made.getvalue()).markdown == "Top"
-
-
-def test_all_bodies_of_a_word_file_are_read() -> None:
-    document = docx.Document()
-    document.add_paragraph("one")
-    second = ("</w:body>", "</w:body><w:body><w:p><w:r><w:t>two</w:t></w:r></w:p></w:body>")
-
-    assert convert(changed(saved(document), {"word/document.xml": second})).markdown == "one\n\ntwo"
 
 
 def test_word_merged_cells_and_tables_in_cells() -> None:
@@ -398,17 +340,6 @@ def test_word_comments_are_read_at_their_place() -> None:
         'Last.[^c2]\n\n[^c0]: Ana Silva on "lifts 40 t": really?\n\n'
         f'[^c1]: somebody on "{"x" * 90}{"y" * 10}…": [long]\n\n[^c2]: Bo on "Last.":'
     )
-
-
-def test_a_picture_in_a_placeholder_is_shown() -> None:
-    deck = pptx.Presentation()
-    slide = deck.slides.add_slide(deck.slide_layouts[8])
-    image = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(image, "PNG")
-    picture = slide.placeholders[1].insert_picture(image)
-    picture._element.nvPicPr.cNvPr.attrib.pop("descr", None)
-
-    assert read(deck).markdown == "<!-- slide 1 -->\n\n![image]()"
 
 
 # Shows W44
@@ -523,42 +454,6 @@ def test_charts_in_word_are_tables() -> None:
     assert read(document).markdown == (
         "Before.\n\n| Category | 2024 | 2025 |\n| --- | --- | --- |\n| Q1 | 1.1 | 4 |\n"
         "| Q2 |  | 5 |\n| Q3 | 0.3 |  |\n\nAfter."
-    )
-
-
-def charted(data: CategoryChartData) -> str:
-    """Return the table produced from a chart with this data."""
-    deck = pptx.Presentation()
-    shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
-    shapes.add_chart(XL_CHART_TYPE.LINE, *[Inches(1)] * 4, data)
-    return read(deck).markdown.partition("\n\n")[2]
-
-
-def test_charts_show_dates_and_keep_names_that_look_like_numbers() -> None:
-    dates = CategoryChartData(number_format="0.0")  # type: ignore[no-untyped-call]
-    dates.categories = [datetime.date(2024, 2, 29), datetime.date(2024, 3, 1)]
-    dates.add_series("tons", (1, 2.5))  # type: ignore[no-untyped-call]
-    assert charted(dates) == (
-        "| Category | tons |\n| --- | --- |\n| 2024-02-29 | 1 |\n| 2024-03-01 | 2.5 |"
-    )
-
-    names = CategoryChartData(number_format='"d"0')  # type: ignore[no-untyped-call]
-    names.categories = ["007", "1_000"]
-    names.add_series("x", (1, 2))  # type: ignore[no-untyped-call]
-    assert charted(names) == "| Category | x |\n| --- | --- |\n| 007 | 1 |\n| 1_000 | 2 |"
-
-
-def test_charts_keep_all_levels_of_their_categories() -> None:
-    data = CategoryChartData()  # type: ignore[no-untyped-call]
-    for port, months in (("Wick", ("May", "June")), ("Lerwick", ("May",))):
-        outer = data.add_category(port)  # type: ignore[no-untyped-call]
-        for month in months:
-            outer.add_sub_category(month)
-    data.add_series("tons", (1, 2, 3))  # type: ignore[no-untyped-call]
-
-    assert charted(data) == (
-        "|  | Category | tons |\n| --- | --- | --- |\n| Wick | May | 1 |\n|  | June | 2 |\n"
-        "| Lerwick | May | 3 |"
     )
 
 

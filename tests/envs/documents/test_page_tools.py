@@ -78,48 +78,6 @@ def test_a_flow_reads_a_page_of_the_web(site: Site) -> None:
     assert "The harbour lies here." in found["markdown"]
 
 
-@pytest.mark.endurance
-def test_a_local_document_has_pages_too(tmp_path: Path) -> None:
-    (tmp_path / "long.txt").write_text(LONG)
-    second = output(run(None, {"path": "long.txt", "page": 2}))
-    assert LONG.find(second["markdown"]) > 0
-    assert second["sha256"] == output(run(None, {"path": "long.txt"}))["sha256"]
-
-
-def test_the_body_of_an_error_is_masked_before_it_is_cut(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A secret that is cut in half could no longer be masked."""
-    monkeypatch.setenv("THE_KEY", "hunter2hunter2")
-    filled = "x" * (10_000 - len("hunter2"))
-    site.pages["/leak"] = (404, HTML, f"<p>{filled}hunter2hunter2 is the key".encode())
-
-    error = run(site, {"url": site.url("/leak")}, secrets={"KEY": {"env": "THE_KEY"}}).error
-
-    assert error is not None
-    assert error["data"]["body"] == f"{filled}*** is "
-    assert "hunter2" not in str(error)
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize(
-    ("arguments", "type", "told"),
-    [
-        ({}, "ValidationError", "either 'path' or 'url'"),
-        ({"path": "a", "url": "http://b"}, "ValidationError", "either 'path' or 'url'"),
-        ({"url": "{site}/gone"}, "HttpError", "status 404 Not Found"),
-        ({"url": "{site}/long", "page": 99}, "NoSuchPage", "pages are 1 to"),
-        ({"url": "http://10.0.0.1/"}, "UrlRefused", "not allowed by policy.network"),
-        ({"url": "file:///etc/passwd"}, "Unreadable", "leads out of the workspace"),
-    ],
-)
-def test_errors_have_types(arguments: dict[str, Any], type: str, told: str, site: Site) -> None:
-    filled = json.loads(json.dumps(arguments).replace("{site}", site.url("")))
-    error = run(site, filled).error
-    assert error is not None
-    assert (error["type"], told in error["message"]) == (type, True), error
-
-
 def test_nothing_is_fetched_that_nobody_allowed(site: Site) -> None:
     error = run(None, {"url": site.url("/long")}).error
     assert error is not None

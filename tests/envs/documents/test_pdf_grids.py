@@ -49,21 +49,6 @@ def read(*drawn: str) -> Document:
     return convert(made_pdf(["\n".join(drawn).encode()]))
 
 
-def test_all_text_is_kept_once_wherever_it_begins() -> None:
-    words = [f"w{x}x{y}" for x in range(40, 440, 7) for y in range(540, 740, 9)]
-    shown = "\n".join(
-        f"BT /F1 5 Tf {x} {y} Td (w{x}x{y}) Tj ET"
-        for x in range(40, 440, 7)
-        for y in range(540, 740, 9)
-    )
-
-    document = read(stroked(grid()), shown)
-
-    assert document.tables
-    letters = "".join(document.markdown.split())
-    assert [letters.count(word) for word in words if letters.count(word) != 1] == []
-
-
 def very_many_lines(count: int) -> str:
     return "1 1 m 9 1 l S\n1 1 m 1 9 l S\n" * (count // 2)
 

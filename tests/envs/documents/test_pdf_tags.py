@@ -75,12 +75,6 @@ def table(*rows: Sequence[str | tuple[str, str]]) -> list[Element]:
 PLAIN = table(["Month", "Ships"], ["May", "many"], ["June", ""], ["", "few"])
 
 
-def test_a_table_needs_no_numbers_and_no_gaps() -> None:
-    document = tagged(PLAIN)
-
-    assert document.tables == [[["Month", "Ships"], ["May", "many"], ["June", ""], ["", "few"]]]
-
-
 def test_cells_reach_over_others() -> None:
     wide, high = "/A<</O/Table/ColSpan 2>>", "/A[<</O/Table/RowSpan 2>>]"
     rows = table([("Port", high), ("Ships", wide)], ["in", "out"], ["Wick", "a", "b"])
@@ -97,19 +91,6 @@ def test_a_cell_after_one_that_was_left_out_stands_below_its_header() -> None:
     assert tagged(rows).tables == [
         [["Item", "Pieces", "Price"], ["rope", "two", "nine"], ["Sum", "", "nine"]],
     ]
-
-
-def test_tables_drawn_with_lines_need_no_tags_of_their_own() -> None:
-    lines = [f"60 {y} m 260 {y} l S" for y in (600, 570, 540)]
-    lines += [f"{x} 600 m {x} 540 l S" for x in (60, 160, 260)]
-    cells = [("Port", 70, 580), ("Ships", 170, 580), ("Wick", 70, 550), ("two", 170, 550)]
-    shown = [f"BT /F1 11 Tf {x} {y} Td ({text}) Tj ET" for text, x, y in cells]
-    elements = [Element("H1", -1, "On ropes"), Element("P", -1, "Ropes are long.")]
-
-    document = tagged(elements, below="\n".join([*lines, *shown]))
-
-    assert document.tables == [[["Port", "Ships"], ["Wick", "two"]]]
-    assert "# On ropes\n\nRopes are long.\n\n| Port" in document.markdown
 
 
 def test_headings_may_have_names_of_their_own() -> None:

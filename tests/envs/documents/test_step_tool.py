@@ -60,15 +60,6 @@ def test_a_document_is_read_in_a_sandbox() -> None:
 
 
 @pytest.mark.endurance
-def test_a_declared_environment_of_that_name_is_used() -> None:
-    environments = {"documents": {**ON_HOST["documents"], "config": {"characters": 100}}}
-    document = document_of(run("groff.pdf", environments=environments))
-
-    assert (document["format"], len(document["markdown"])) == ("pdf", 100)
-    assert document["notes"] == ["cut after 100 characters (limit 'characters')"]
-
-
-@pytest.mark.endurance
 @pytest.mark.parametrize("by", ["list", "map", "tool"])
 def test_an_environment_that_is_named_is_used(by: str) -> None:
     """Whatever its name, and even if another environment has the kind's name."""
@@ -130,19 +121,6 @@ def test_an_error_has_its_type_and_can_be_handled(path: str, type: str, told: st
     handler = {"type": type, "output": {"markdown": "${{ error.message }}"}}
     handled = run(path, {**READ, "on_error": [handler]}, environments=ON_HOST)
     assert told in document_of(handled)["markdown"]
-
-
-def test_an_environment_of_another_kind_may_have_the_name() -> None:
-    if not has("bwrap"):
-        pytest.skip("no bubblewrap: apt-get install bubblewrap")
-    result = run("groff.pdf", environments={"documents": {"kind": "files"}})
-
-    assert document_of(result)["format"] == "pdf"
-
-
-def test_what_is_written_of_the_output_is_checked() -> None:
-    with pytest.raises(FlowFileError, match="txt"):
-        run("groff.pdf", outputs={"x": "${{ steps.read.output.txt }}"})
 
 
 def test_a_document_in_an_environment_of_files_is_read_there(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk import EnvironmentUnavailable, HttpError, LimitExceeded, Timeout
+from flowengine.sdk import HttpError, LimitExceeded, Timeout
 from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs.documents.conversion import UnreadableDocument
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
-from flowengine_envs.documents.visits import destination, looks_like_host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_downloads import HEAD, HTML, forever, moved, raw
@@ -53,6 +50,7 @@ def reader(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doc
         yield resource
 
 
+@pytest.mark.endurance(sample=2)
 @pytest.mark.parametrize("name", TYPES)
 # Shows W53
 def test_a_file_is_the_same_by_path_and_by_address(
@@ -130,7 +128,7 @@ def test_what_may_not_be_reached_is_refused(address: str, reader: Documents) -> 
     assert canary.connections == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         *("../outside", "/etc/passwd", "/dev/zero", "pipe", "out", "absent.pdf", "a\0b"),
@@ -146,15 +144,6 @@ def test_paths_stay_in_the_workspace(path: str, reader: Documents) -> None:
         os.mkfifo(workspace / "pipe")
     with pytest.raises((UnreadableDocument, UrlRefused)):
         reader.visit(path)
-
-
-# Shows W31
-def test_files_by_their_addresses(reader: Documents) -> None:
-    reader.put("a b.txt", b"hello")
-    workspace = reader.workspace
-    for path in ("a b.txt", "./a b.txt", f"{workspace}/a b.txt", f"file://{workspace}/a%20b.txt"):
-        assert reader.visit(path).document.markdown == "hello"
-    assert reader.visit("file:///workspace/a%20b.txt").document.markdown == "hello"
 
 
 # Shows W56
@@ -256,52 +245,3 @@ def test_the_policy_says_what_is_fetched(
     ):
         reader.visit(site.url())
     assert site.connections == before
-
-
-def test_it_is_declared_like_any_policy(site: Site, tmp_path: Path) -> None:
-    spec: dict[str, Any] = {"kind": "documents", "scope": "session", "owner_id": "s"}
-    site.pages["/a"] = (200, HTML, b"<p>hello")
-    network = [site.place, "192.0.2.1:80", "*.example.org"]
-    with EnvironmentManager(tmp_path) as manager:
-        handle = manager.ensure({**spec, "policy": {"network": network}})
-        assert handle.resource.visit(site.url("/a")).document.markdown == "hello"
-        with pytest.raises(EnvironmentUnavailable, match="network"):
-            manager.ensure({**spec, "policy": {"network": network}, "provider": "host"})
-
-
-@each_row(
-    ("address", "means"),
-    [
-        ("example.com", True),
-        ("www.example.co.uk/page", True),
-        ("example.com:8080/x.pdf", True),
-        ("localhost:8080", True),
-        ("bücher.example", True),
-        ("report.pdf", False),
-        ("notes.md", False),
-        ("folder/report.pdf", False),
-        ("./example.com", False),
-        ("127.0.0.1", False),
-        ("a b.com", False),
-        ("", False),
-    ],
-)
-def test_hosts_without_a_scheme(address: str, means: bool) -> None:
-    assert looks_like_host(address) is means
-    assert destination("/w/x", ["/w"]) == "x"
-
-
-# Shows W58
-def test_executions_do_not_disturb_each_other(reader: Documents, site: Site) -> None:
-    barrier = threading.Barrier(8)
-
-    def page(handler: Any) -> None:
-        barrier.wait(60)  # all requests are under way at once
-        body = f"<p>{handler.path}".encode()
-        raw(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)(handler)
-
-    for number in range(8):
-        site.pages[f"/p{number}"] = page
-    with ThreadPoolExecutor(8) as pool:
-        found = pool.map(lambda n: reader.visit(site.url(f"/p{n}")).document.markdown, range(8))
-    assert list(found) == [f"/p{number}" for number in range(8)]

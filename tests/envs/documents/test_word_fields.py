@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import docx
-from docx.oxml import parse_xml
 
-from tests.envs.documents.test_office_files import W, add, read
+from tests.envs.documents.test_office_files import add, read
 from tests.envs.documents.test_shown_text import run, word
 from tests.rows import each_row
 
@@ -109,18 +108,6 @@ def test_a_link_may_extend_over_paragraphs_and_ends_where_it_ends() -> None:
 
     assert read(document).markdown == (
         "from [here](https://a.example/)\n\n[to here](https://a.example/) not"
-    )
-
-
-def test_links_in_cells_and_footers() -> None:
-    document = docx.Document()
-    link = field('HYPERLINK "https://a.example/"', run("a"))
-    add(document, f"<w:tbl W><w:tr><w:tc><w:p>{link}</w:p></w:tc></w:tr></w:tbl>")
-    footer = document.sections[0].footer.paragraphs[0]._p
-    footer.extend(parse_xml(f"<w:p {W}>{link}</w:p>"))
-
-    assert read(document).markdown == (
-        "| [a](https://a.example/) |\n| --- |\n\nPage footer: [a](https://a.example/)"
     )
 
 

@@ -40,34 +40,16 @@ def indented(indent: int, format: str = "decimal", ilvl: int = 0) -> str:
             id="sub-lists with a numbering of their own",
         ),
         pytest.param(
-            [indented(360), indented(360, "bullet")],
-            [(80, 0), (81, 0), (80, 0)],
-            "1. 0\n- 1\n2. 2",
-            id="lists side by side",
-        ),
-        pytest.param(
             [indented(360) + indented(1080, ilvl=1), indented(2000), indented(1080, "bullet", 1)],
             [(80, 0), (80, 1), (81, 0), (82, 1), (80, 1), (80, 0)],
             "1. 0\n    1. 1\n        1. 2\n    - 3\n    2. 4\n2. 5",
             id="levels of one list around another",
         ),
         pytest.param(
-            [indented(0) + indented(0, ilvl=1), indented(0, "bullet", 1)],
-            [(80, 0), (80, 1), (81, 1), (80, 0)],
-            "1. 0\n    1. 1\n    - 2\n2. 3",
-            id="levels without an indent",
-        ),
-        pytest.param(
             [level(0, "decimal", "%1."), level(0, "bullet", "o") + level(1, "bullet", "o")],
             [(80, 0), (81, 1), (81, 0)],
             "1. 0\n    - 1\n- 2",
             id="indents that are unknown",
-        ),
-        pytest.param(
-            [indented(720), indented(400, "bullet", 3)],
-            [(80, 0), (81, 3)],
-            "1. 0\n- 1",
-            id="a deeper level that is shown further left",
         ),
     ],
 )

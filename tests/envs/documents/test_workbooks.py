@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Callable
 
 import openpyxl
-from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
 
 from flowengine_envs.documents.converting import convert
@@ -28,33 +27,6 @@ def changed(data: bytes, change: Callable[[str, bytes], bytes], **more: bytes) -
         for name, content in more.items():
             after.writestr(name, content)
     return buffer.getvalue()
-
-
-def made() -> openpyxl.Workbook:
-    book = openpyxl.Workbook()
-    assert book.active is not None
-    for row in (["item", "price", "twice"], ["bolt", 2, "=B2*2"], ["nut", 3, '=IF(B3>1,"a","b")']):
-        book.active.append(row)
-    return book
-
-
-def test_formulas_that_were_never_calculated_are_shown() -> None:
-    book = made()
-    book.create_sheet("Plain").append([1])
-    found = convert(saved(book))
-
-    assert '| bolt | 2 | =B2*2 |\n| nut | 3 | =IF(B3>1,"a","b") |' in found.markdown
-    assert found.notes == ["formulas that were never calculated are shown as such"]
-
-
-def test_charts_are_told_of() -> None:
-    book = made()
-    chart = BarChart()
-    assert book.active is not None
-    chart.add_data(Reference(book.active, min_col=2, min_row=1, max_row=3))
-    book.active.add_chart(chart, "E1")
-
-    assert "charts left out. Their data is in the sheets" in convert(saved(book)).notes
 
 
 def test_comments_on_cells_are_read_if_they_are_wanted() -> None:

@@ -21,22 +21,6 @@ from tests.rows import each_row
 LIBREOFFICE = Path(__file__).with_name("files") / "libreoffice.xls"
 
 
-def test_a_file_of_libreoffice() -> None:
-    found = convert(LIBREOFFICE.read_bytes(), "a.xls")
-
-    assert found.markdown == (
-        "<!-- sheet 1 -->\n\n## Prices\n\n"
-        "| item | n | rate | price | date | when | dur | ok | f |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        "| bolt | 3 | 25% | $1,234.50 | 2024-01-31 | 2024-01-31 06:05:00 | 30:05 | TRUE | 6 |\n"
-        "| #DIV/0! |  |  |  |  |  |  |  |  |\n"
-        "| <!-- hidden --> [link](https://a.example/) |  |  |  |  |  |  |  |  |\n"
-        "| merged |  |  |  |  |  |  |  |  |\n\n"
-        "<!-- sheet 2 (hidden) -->\n\n## Secret\n\n| x |\n| --- |\n\n<!-- sheet 3 -->\n\n## Empty"
-    )
-    assert (found.format, found.notes) == ("xls", ["hidden rows are marked"])
-
-
 Record = tuple[int, bytes]
 
 
@@ -126,13 +110,6 @@ LINK = bytes(16) + struct.pack("<II", 2, 3) + bytes.fromhex("e0c9ea79f9bace118c8
 )  # fmt: skip
 def test_cells(cells: list[Record], shown: str) -> None:
     assert read(*cells).tables == [[[shown]]]
-
-
-def test_several_numbers_and_cells_in_any_order() -> None:
-    words = struct.pack("<HiHi", 0, 4 << 2 | 2, 1, 1 << 2 | 2)
-    found = read((0x00BD, struct.pack("<HH", 5, 1) + words + b"\2\0"), number(9))
-
-    assert found.tables == [[["9", "", ""], ["", "4", "100%"]]]
 
 
 def test_shared_strings_go_on_in_the_next_record() -> None:

@@ -72,13 +72,6 @@ def test_files_follow_each_other_with_their_names() -> None:
     assert found.notes == ["some files of the archive were not read"]
 
 
-def test_names_in_utf_8_that_do_not_say_so_are_decoded() -> None:
-    name = "größe.txt".encode()
-    data = packed(("x" * len(name), "text")).replace(b"x" * len(name), name)
-
-    assert "## größe.txt" in convert(data).markdown
-
-
 SMALL = ConversionLimits(unpacked=100_000, entries=20)
 ZEROS = bytes(60_000)
 

@@ -39,8 +39,12 @@ SPACES = {
     "svg": "urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0",
 }
 """Prefixes that need no declaration in cases."""
-SHOWN = re.compile(r"^(F\d) (\S+) at (\S+) (\S+): (.*)$", re.MULTILINE)
-"""A text of a PDF in the short form: `F1 12 at 72 700: text`."""
+SHOWN = re.compile(r"^(F\d) (\S+)( together| cells)?: ((?:.*\|\n)*.*)$", re.MULTILINE)
+"""Texts of a PDF at their places: `F1 12: 72 700 one | 72 680 two`, `together` in one text object,
+or as `cells`, each of which has coordinates of its own. After `|` at its end, a line goes on.
+"""
+RULED = re.compile(r"^(grid|across|down) (.*) / (.*)$", re.MULTILINE)
+"""Lines of a PDF: at these x and these y, as a grid, or those across or down only."""
 RTF = (
     r"{\rtf1\ansi\ansicpg1252\deff0"
     r"{\fonttbl{\f0 Arial;}{\f1\fcharset204 Times;}{\f2\fcharset128 Mincho;}}"
@@ -87,7 +91,25 @@ def _pdf(described: Mapping[int, str] | list[str]) -> bytes:
 
 
 def _drawn(page: str) -> str:
-    return SHOWN.sub(r"BT /\1 \2 Tf \3 \4 Td (\5) Tj ET", page)
+    return RULED.sub(_ruled, SHOWN.sub(_shown, page))
+
+
+def _shown(texts: re.Match[str]) -> str:
+    font, size, how, items = texts.groups()
+    places = [item.split(" ", 2) for item in re.split(r" \|(?: |\n *)", items)]
+    if how is None:
+        return "\n".join(f"BT /{font} {size} Tf {x} {y} Td ({it}) Tj ET" for x, y, it in places)
+    if how == " together":
+        shown = "\n".join(f"1 0 0 1 {x} {y} Tm ({it}) Tj" for x, y, it in places)
+        return f"BT /{font} {size} Tf\n{shown}\nET"
+    begin = f"BT 1 0 0 1 0 2 Tm 13 TL /{font} {size} Tf"
+    return "\n".join(f"q 1 0 0 1 {x} {y} cm {begin} ({it}) Tj T* ET Q" for x, y, it in places)
+
+
+def _ruled(lines: re.Match[str]) -> str:
+    kind, xs, ys = lines[1], lines[2].split(), lines[3].split()
+    across = [f"{xs[0]} {y} m {xs[-1]} {y} l S" for y in ys if kind != "down"]
+    return "\n".join(across + [f"{x} {ys[0]} m {x} {ys[-1]} l S" for x in xs if kind != "across"])
 
 
 @cache

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+from tests.envs.network.ways_out import Quiet
+
 
 class HttpServer:
     """A server with one tool, `count`, that records all requests.
@@ -31,7 +33,7 @@ class HttpServer:
         self.sessions: set[str] = set()
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet):
             def do_POST(self) -> None:
                 outer.answer(self)
 
@@ -39,9 +41,6 @@ class HttpServer:
                 self.send_error(405)
 
             do_DELETE = do_GET
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Suppress request logging."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -7,10 +7,11 @@ import hashlib
 import io
 import json
 import tarfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+
+from tests.envs.network.ways_out import Quiet, running
 
 NAME = "tiny-server"
 _SERVER = r"""#!/usr/bin/env node
@@ -53,7 +54,7 @@ def registry() -> Iterator[str]:
     """Run a registry and yield its address."""
     archive = _archive()
 
-    class Answer(BaseHTTPRequestHandler):
+    class Answer(Quiet):
         def do_GET(self) -> None:
             body = archive if self.path.endswith(".tgz") else self._about()
             self.send_response(200)
@@ -68,16 +69,7 @@ def registry() -> Iterator[str]:
             tags = {"latest": "1.0.0"}
             return json.dumps({"name": NAME, "dist-tags": tags, "versions": versions}).encode()
 
-        def log_message(self, *_: object) -> None:
-            """Suppress request logging."""
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     address = f"http://localhost:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with running(server):
         yield address
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

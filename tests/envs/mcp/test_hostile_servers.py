@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from flowengine_envs.mcp.session import McpSession
 from tests.endurance import SAMPLE
 from tests.envs.mcp.conftest import HERE, Open
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
+from tests.envs.network.ways_out import Quiet
 from tests.envs.opening import managed_processes
 from tests.replacing import Limits
 
@@ -49,7 +50,7 @@ class OverHttp:
         hostile = Hostile(lambda: self.how)
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet):
             def do_POST(self) -> None:
                 text = hostile.answer(
                     json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -77,9 +78,6 @@ class OverHttp:
                 self.send_error(405)
 
             do_DELETE = do_GET
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Suppress request logging."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -67,28 +67,6 @@ def test_a_server_that_forgets_at_once_again_is_an_error(opened: Open, server: H
     assert server.methods().count("initialize") <= 2
 
 
-# Shows E51
-def test_a_server_that_vanishes_during_a_call_is_lost(opened: Open, server: HttpServer) -> None:
-    session = opened(url=server.url)
-    server.during = lambda: True
-
-    with pytest.raises(EnvironmentLost, match="may or may not have acted") as caught:
-        session.call_tool("count")
-
-    assert caught.value.data == {"ran": "maybe"}
-    assert server.calls == 1
-
-
-def test_a_server_that_is_gone_is_not_healthy(opened: Open, manager: EnvironmentManager) -> None:
-    with HttpServer() as first:
-        session = opened(url=first.url)
-        assert opened(url=first.url) is session
-
-    with pytest.raises(EnvironmentStartFailed) as caught:
-        opened(url=first.url)
-    assert caught.value.retryable is None
-
-
 def test_release_does_not_wait_for_a_call(
     opened: Open, server: HttpServer, manager: EnvironmentManager
 ) -> None:

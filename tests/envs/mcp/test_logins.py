@@ -7,12 +7,10 @@ import os
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,8 +24,6 @@ from flowengine.sdk.files.logins import (
     Login,
     LoginKey,
     all_logins,
-    check_tokens,
-    expires_at,
     forget_tokens,
     locked,
     logins_folder,
@@ -35,6 +31,7 @@ from flowengine.sdk.files.logins import (
     write_login,
 )
 from tests.envs.mcp.notes import FLOW, Browser, NotesServer, notes_server
+from tests.envs.network.ways_out import Quiet, running
 
 ANA, BEN = "user:ana", "user:ben"
 
@@ -126,14 +123,7 @@ def test_a_step_waits_for_a_login_and_later_runs_need_none(server: NotesServer) 
     assert after["codes"] == before["codes"] + 1
 
 
-def test_each_user_has_a_login(server: NotesServer) -> None:
-    of_ana, of_ben = (who_of(log_in(run(server, user), user)) for user in (ANA, BEN))
-
-    assert of_ana != of_ben
-    assert run(server, ANA).outputs == {"who": of_ana}
-    assert run(server, BEN).outputs == {"who": of_ben}
-
-
+@pytest.mark.endurance
 def test_a_login_by_another_user_is_lent_to_one_execution(server: NotesServer) -> None:
     done = log_in(run(server, ANA, id="x1"), BEN)
 
@@ -230,6 +220,7 @@ def test_a_redirect_of_another_login_is_refused(server: NotesServer, parameter: 
     assert server.counts()["codes"] == codes
 
 
+@pytest.mark.endurance
 def test_a_server_may_require_more_scopes_later(server: NotesServer) -> None:
     log_in(run(server))
     server.rule(step_up="notes:write")
@@ -254,13 +245,7 @@ def test_a_login_that_cannot_add_scopes_is_not_requested(server: NotesServer) ->
     assert run(server).outputs == {"who": who}
 
 
-def test_a_server_of_the_newest_generation_alone_is_logged_in_to(server: NotesServer) -> None:
-    """Its refusal of the first request is not taken for a server of the older generation."""
-    server.rule(newest=True)
-
-    assert log_in(run(server)).status == "succeeded"
-
-
+@pytest.mark.endurance
 def test_a_flow_may_request_scopes(server: NotesServer) -> None:
     auth = "{scopes: ['notes:read', 'notes:write']}"
     log_in(run(server))
@@ -299,6 +284,7 @@ def test_a_registered_client_uses_its_secret(
     assert run(server).status == "waiting"  # a login belongs to one client
 
 
+@pytest.mark.endurance
 def test_a_client_may_act_for_itself(server: NotesServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTES_SECRET", "SECRET-of-the-client")
     auth = (
@@ -319,6 +305,7 @@ def test_a_client_may_act_for_itself(server: NotesServer, monkeypatch: pytest.Mo
     assert all_logins() == []
 
 
+@pytest.mark.endurance
 def test_one_of_several_servers_may_need_a_login(server: NotesServer) -> None:
     path = Path(write(server))
     path.write_text(
@@ -329,18 +316,6 @@ def test_one_of_several_servers_may_need_a_login(server: NotesServer) -> None:
     )
     with Engine("store", user=ANA) as engine:
         waiting = engine.run(path)
-
-    assert log_in(waiting).status == "succeeded"
-
-
-def test_a_call_that_needs_an_approval_also_waits_for_the_login(server: NotesServer) -> None:
-    path = Path(write(server))
-    path.write_text(path.read_text().replace("oauth}}", "oauth}, approval: ask}"))
-    with Engine("store", user=ANA) as engine:
-        [wait] = engine.run(path).waits
-        assert "found" not in wait
-        waiting = engine.approvals.approve(wait["id"]).result
-    assert waiting is not None
 
     assert log_in(waiting).status == "succeeded"
 
@@ -367,6 +342,7 @@ def test_rules_and_programs_cannot_log_in(
     assert log_in(waiting).status == "succeeded"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("eager", ["true", "background"])
 def test_an_environment_that_is_opened_early_waits_too(server: NotesServer, eager: str) -> None:
     Path("early.yaml").write_text(
@@ -432,7 +408,7 @@ def test_tokens_are_only_in_the_files_of_the_user(
     assert not [secret for secret in issued if secret in caplog.text]
 
 
-class Luring(BaseHTTPRequestHandler):
+class Luring(Quiet):
     """A server whose metadata are at an internal address."""
 
     def do_POST(self) -> None:
@@ -442,17 +418,10 @@ class Luring(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Suppress request logging."""
-
 
 def test_a_server_cannot_make_the_host_request_internal_addresses() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Luring) as http:
-        thread = Thread(target=http.serve_forever, args=(0.01,))
-        thread.start()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Luring)) as http:
         result = run(NotesServer(f"http://127.0.0.1:{http.server_port}"))
-        http.shutdown()
-        thread.join()
 
     assert result.error is not None
     assert "https://169.254.169.254/metadata is not requested" in result.error["message"]
@@ -518,13 +487,6 @@ def test_a_large_login_is_not_kept_and_a_bad_file_is_that_of_one_user(
     assert "is not a login" in str(run(server, BEN).error)
     caplog.clear()
     assert {login.user for login in all_logins()} == {ANA, "user:carla"}
-
-
-def test_a_token_without_a_refresh_token_or_with_an_endless_life_is_kept() -> None:
-    check_tokens({"access_token": "a", "refresh_token": ""})
-    expires = expires_at({"expires_in": 10**400})
-    assert expires is not None
-    assert expires > time.time()
 
 
 def test_a_server_without_tls_gets_no_token() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.execution_environment import EnvironmentManager, SpecInvalid
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine_envs.mcp.session import McpSession
 from flowengine_envs.sandboxes.cgroups import tree
@@ -129,15 +129,6 @@ def test_a_server_sees_its_sandbox_and_is_reached_from_outside_by_its_streams_al
     assert not [line for line in command_lines() if "SEKRET" in line]
 
 
-def test_a_server_reaches_the_places_that_its_policy_names(
-    provider: str, sandboxed: Sandboxed, listening: int
-) -> None:
-    session = sandboxed(provider, policy={"network": [f"localhost:{listening}"]})
-
-    to = {"host": "localhost", "port": listening}
-    assert session.call_tool("connect", to).text == "hello"
-
-
 @pytest.mark.endurance
 @pytest.mark.parametrize("how", ["release", "crash"])
 # Shows E54
@@ -165,16 +156,6 @@ def test_a_server_that_meets_a_limit_is_lost_and_the_limit_is_told(sandboxed: Sa
         greedy.call_tool("hold", {"blocks": 1000})
 
 
-def test_each_of_several_servers_has_a_sandbox_of_its_own(sandboxed: Sandboxed) -> None:
-    servers = {name: {"command": COMMAND} for name in ("one", "two")}
-    both: Any = sandboxed("namespace", {"servers": servers})
-
-    with pytest.raises(EnvironmentLost):
-        both.call_tool("one.die")
-
-    assert both.call_tool("two.count").text == "1"
-
-
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of the user's programs, in PATH and outside of the temporary folders."""
@@ -188,18 +169,6 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def write_program(path: Path) -> None:
     path.write_text("#!/bin/sh\nexec python3 /srv/prying_server.py\n")
     path.chmod(0o755)
-
-
-def test_a_program_of_the_user_is_shown_without_what_lies_beside_it(
-    sandboxed: Sandboxed, programs: Path
-) -> None:
-    write_program(programs / "prying-server")
-    (programs / "beside").write_text("private")
-
-    session = sandboxed("namespace", {"command": "prying-server"})
-
-    assert session.call_tool("look", {"path": str(programs / "prying-server")}).text == "True"
-    assert session.call_tool("look", {"path": str(programs / "beside")}).text == "False"
 
 
 def test_a_program_of_the_user_finds_the_installation_that_it_belongs_to(
@@ -248,11 +217,6 @@ def test_what_does_not_start_in_a_sandbox_says_why(
 ) -> None:
     with pytest.raises(EnvironmentStartFailed, match=told):
         sandboxed("namespace", config)
-
-
-def test_a_server_elsewhere_has_no_sandbox(sandboxed: Sandboxed) -> None:
-    with pytest.raises(SpecInvalid, match="there is no 'namespace' for this kind"):
-        sandboxed("namespace", {"url": "http://127.0.0.1:9/mcp"})
 
 
 @pytest.mark.skipif(not has("npx"), reason="no npx")

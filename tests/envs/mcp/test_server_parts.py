@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk import Timeout, ToolError
+from flowengine.sdk import ToolError
 from flowengine_envs.mcp.session import McpSession
 from tests.engines.world import until
 from tests.envs.mcp.conftest import HERE, Open
@@ -78,14 +78,6 @@ def test_resources_and_prompts_are_read_by_tools(session: McpSession) -> None:
             session.call_tool("get_prompt", wrong)
 
 
-def test_what_the_server_adds_is_listed_at_once(session: McpSession) -> None:
-    session.call_tool("grow", {"name": "later"})
-
-    listed: Any = session.call_tool("list_resources").structured
-    assert [each["uri"] for each in listed["resources"]][-1] == "note://later"
-    assert session.call_tool("get_prompt", {"name": "later"}).text == "later"
-
-
 def test_values_of_arguments_are_completed(session: McpSession) -> None:
     assert session.complete("language", "p", prompt="review") == ["python", "perl"]
     given = {"shop": "north"}
@@ -118,29 +110,6 @@ def test_a_call_that_is_cancelled_ends_on_the_server(session: McpSession, tmp_pa
     assert session.call_tool("work", {"steps": 1}).text == "done"  # the session goes on
 
 
-def test_a_call_without_an_answer_in_time_ends_on_the_server(
-    session: McpSession, tmp_path: Path
-) -> None:
-    async def timed_out() -> None:
-        call = session.async_call_tool("wait", {"folder": str(tmp_path)}, timeout=1)
-        with pytest.raises(Timeout, match="no answer in 1 s"):
-            await call
-
-    asyncio.run(timed_out())
-    if (tmp_path / "begun").exists():  # it was not too slow to begin
-        until((tmp_path / "cancelled").exists)
-    assert session.call_tool("work", {"steps": 1}).text == "done"
-
-
-def test_an_answer_after_the_time_of_a_call_is_dropped(nasty: Open) -> None:
-    session = nasty("late")
-
-    with pytest.raises(Timeout):
-        session.call_tool("hang", timeout=1)
-
-    assert session.call_tool("count").text == "2"  # not the late answer
-
-
 def test_those_of_several_servers_have_their_names(opened: Open) -> None:
     session = opened(servers={"a": {"command": PARTS, "resources": True}, "b": {"command": PARTS}})
 
@@ -157,11 +126,3 @@ def test_a_result_without_a_type_is_complete(opened: Open) -> None:
     session = opened(command=[sys.executable, str(HERE / "bare_server.py")])
 
     assert session.call_tool("act").text == "done"
-
-
-def test_without_the_keys_there_are_no_such_tools(opened: Open) -> None:
-    session = opened(command=PARTS)
-
-    assert session.call_tool("read_resource").text == "the server's own"
-    with pytest.raises(ToolError, match="there is no tool 'get_prompt'"):
-        session.call_tool("get_prompt", {"name": "talk"})

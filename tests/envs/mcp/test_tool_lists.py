@@ -56,29 +56,6 @@ def test_a_change_is_told_as_an_event_with_the_names(
     assert len(changes.told()) == 1
 
 
-@pytest.mark.endurance
-def test_what_a_server_of_the_older_revision_brings_later_is_called(
-    manager: EnvironmentManager, opened: Open
-) -> None:
-    """The newer revision is covered among several servers below."""
-    changes = Changes(manager)
-    session = opened(command=SDK, mode="legacy")
-
-    session.call_tool("grow", {"name": "grown"})
-
-    assert session.call_tool("grown").text == "grown"
-    assert changes.told() == [{"added": ["grown"], "changed": [], "removed": []}]
-
-
-def test_an_unknown_tool_is_refused_with_the_nearest_name(nasty: Open) -> None:
-    session = nasty()
-
-    with pytest.raises(ToolError, match="there is no tool 'cuont'; did you mean 'count'"):
-        session.call_tool("cuont")
-
-    assert session.call_tool("count").text == "1"
-
-
 # Lists that differ from the protocol
 
 _ANY = {"type": "object"}
@@ -265,36 +242,6 @@ def test_if_one_of_several_does_not_start_the_others_are_ended(
         opened(servers=servers)
 
     assert managed_processes(manager) == []
-
-
-def test_one_that_does_not_start_is_told_of_while_another_still_starts(
-    manager: EnvironmentManager, opened: Open, tmp_path: Path
-) -> None:
-    """Stopping one server must not affect the other, which could then be reported instead."""
-    begun = tmp_path / "begun"
-    slow = ["sh", "-c", f"touch {begun}; exec sleep 60"]
-    bad = ["sh", "-c", f"until [ -e {begun} ]; do sleep 0.01; done"]
-    servers = {"slow": {"command": slow}, "bad": {"command": bad}}
-
-    with pytest.raises(EnvironmentStartFailed, match="server 'bad'"):
-        opened(servers=servers)
-
-    assert managed_processes(manager) == []
-
-
-@pytest.mark.endurance
-def test_when_one_of_several_is_gone_all_are_opened_anew(
-    manager: EnvironmentManager, opened: Open
-) -> None:
-    servers = {"good": {"command": NASTY}, "mortal": {"command": NASTY}}
-    first = opened(servers=servers)
-    with pytest.raises(Exception, match="the server is gone"):
-        first.call_tool("mortal.die")
-
-    second = opened(servers=servers)
-
-    assert second is not first
-    assert second.call_tool("mortal.count").text == "1"
 
 
 @pytest.mark.parametrize(

@@ -165,20 +165,3 @@ def test_errors_are_answers(data: bytes, told: bytes, tmp_path: Path) -> None:
 
     assert answer.split(b" ")[1] == told
     assert refused == []
-
-
-def test_closing_ends_connections(
-    tmp_path: Path, site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def main() -> bytes:
-        names, dialled = Names(good_example=[[PUBLIC]]), Dialled(("127.0.0.1", site.port))
-        async with proxy(tmp_path, network(names, dialled)) as (path, _):
-            reader, writer = await asyncio.open_unix_connection(path)
-            writer.write(b"CONNECT good.example:443 HTTP/1.1\r\n\r\n")
-            await reader.readuntil(b"\r\n\r\n")
-        rest = await asyncio.wait_for(reader.read(), 60)
-        writer.close()
-        return rest
-
-    assert run(main()) == b""
-    assert caplog.messages == []

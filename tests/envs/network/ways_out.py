@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from socketserver import BaseServer
+from typing import Any, TypeVar
 
 from flowengine.sdk.web.connections import Dial, Network, Rules, Stream, dial
 
@@ -48,14 +49,21 @@ def network(names: Names, dialled: Dial, allowed: Any = "public", deny: Any = No
     return Network(Rules.of(allowed, deny), names, dialled)
 
 
+class Quiet(BaseHTTPRequestHandler):
+    """Writes no log."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
 class Site(ThreadingHTTPServer):
     """A web server on loopback. `pages` holds its responses, `seen` the requests."""
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, handler: type[BaseHTTPRequestHandler] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), handler or _Handler)
         self.pages: dict[str, Any] = {}
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.connections = 0
@@ -76,7 +84,7 @@ class Site(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet):
     server: Site
     protocol_version = "HTTP/1.1"
 
@@ -97,20 +105,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_GET
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+
+S = TypeVar("S", bound=BaseServer)
 
 
 @contextmanager
-def serving() -> Iterator[Site]:
-    with Site() as site:
-        thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.02})
+def running(server: S) -> Iterator[S]:
+    """Run a server in a thread."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield site
+            yield server
         finally:
-            site.shutdown()
+            server.shutdown()
             thread.join()
+
+
+def serving() -> AbstractContextManager[Site]:
+    return running(Site())
 
 
 def run(coroutine: Any) -> Any:

@@ -17,7 +17,6 @@ from flowengine.sdk import (
     Command,
     Declarations,
     Effect,
-    ExitCode,
     GeneratedFlow,
     Given,
     HttpError,
@@ -145,50 +144,6 @@ class Invoke(StepKind):
         function = import_function(task["function"], task["folder"])
         arguments = {**input["args"], **input.get("bind", {}), **context.resources}
         return await context.on_thread(lambda: function(**arguments))
-
-
-class Job(StepKind):
-    """A command, like `run` and `shell`."""
-
-    constants = ("script", "accept", "files")
-    constants_hint = "pass values to a script in 'env', or use 'argv'"
-    secrets = ("env",)
-    in_environment = True
-    command = "argv"
-
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        properties: dict[str, Plain] = {
-            "script": {"type": "string"},
-            "argv": {"type": "array"},
-            "env": {"type": "object"},
-            "in": {},
-            "accept": {},
-            "files": {"type": "object"},
-        }
-        return {
-            "type": "object",
-            "x-main": "script",
-            "properties": properties,
-            "additionalProperties": False,
-        }
-
-    async def execute(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Plain:
-        place = context.environment(task["in"])
-        command = Command(
-            script=task.get("script"),
-            argv=input.get("argv"),
-            env=input.get("env") or {},
-            stdin=None,
-            cwd=None,
-            files=task.get("files") or {},
-        )
-        result = await place.run(context, command)
-        if result["exit_code"]:
-            raise ExitCode(f"exit code {result['exit_code']}", data=context.mask(result))
-        return result
 
 
 class Server(StepKind):
