@@ -30,7 +30,6 @@ BUILT_IN = {
         "agent_function": "flowengine_nodes.python_agents:AgentFunction",
         "agent_offer": "flowengine_nodes.agent:Offer",
         "agent_program": "flowengine_nodes.agent:Program",
-        "agent_reduction": "flowengine_nodes.agent:Reduction",
         "agent_skill": "flowengine_nodes.agent:AgentSkill",
         "agent_turn": "flowengine_nodes.agent:Turn",
         "http": "flowengine_nodes.http:Http",
@@ -164,16 +163,17 @@ def label(name: str, task: Mapping[str, Any]) -> str:
     return f"{name} {declared.label(task)}".strip()
 
 
-def summary(teller: str, output: Any) -> str | None:
+def summary(teller: str, kind_name: str, output: Any) -> str | None:
     """Return a one-line summary of the output of a generated flow's step, or None.
 
     Args:
         teller: The step kind that generated the flow. One that is no longer installed has no
             summaries.
+        kind_name: The step kind of the step.
         output: The output of the step.
     """
     try:
-        return kind(teller).summary(output)
+        return kind(teller).summary(kind_name, output)
     except Exception:  # an output can always be shown unchanged
         return None
 

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 from flowengine.agents.text_calls.marked_form import object_in
 from flowengine.sdk import Plain
 from flowengine.sdk.texts.untrusted import unmarked
-from flowengine.sdk.tools.call_answers import text_of, without_notes
+from flowengine.sdk.tools.call_answers import envelope_in, text_of, without_notes
 
-AHEAD = "agent_ahead"
-"""The kind of a request beside checks of the prompt."""
-OFFER, TURN, REDUCTION = "agent_offer", "agent_turn", "agent_reduction"
-"""Kinds of the steps that begin a conversation, call a model, and shorten a conversation."""
+TURN, AHEAD, PROGRAM = "agent_turn", "agent_ahead", "agent_program"
+"""Kinds of the steps that run an agent, send a request beside checks of the prompt, and run a
+program of a model."""
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 """Created once, because `show` prints thousands of calls."""
 _EXIT_CODE = re.compile(r"^\[(?:[\w ]+, )?exit code (-?\d+)[\],]")
@@ -88,34 +87,62 @@ class Reply(NamedTuple):
                 yield MadeCall(str(call.get("id")), str(made.get("name")), sent)
 
 
-def answering_message(output: Any) -> Mapping[str, Any]:
-    """Return the message that answers a call, from the output of its step.
-
-    Any other output has none: the result is empty.
-    """
-    messages = output.get("messages") if isinstance(output, Mapping) else None
-    return messages[0] if isinstance(messages, list) and messages else {}
-
-
-def summary(output: Plain) -> str | None:
-    """Return a summary of the output of a turn, call or reduction, or None for any other output.
+def requested(output: Any) -> Iterator[MadeCall]:
+    """Yield the calls of a reply that can be made, and its handoffs.
 
     Args:
-        output: `{message, ...}` of a turn, `{messages, ...}` of a call, `{left_out, ...}` of a
-            reduction, or `{asks}` of a round of a program.
+        output: The output of a round. If hooks see the calls first, they are in its state.
+    """
+    made: Mapping[str, Any] = output if isinstance(output, Mapping) else {}
+    waiting = made.get("state", {}).get("calls", ())
+    answered = [call["messages"][0] for call in waiting if not call["step"] and not call["handoff"]]
+    answered += [message for message in made.get("told", ()) if not message.get("handoff")]
+    ids = {message.get("tool_call_id") for message in answered}
+    return (call for call in Reply.of(made).calls if call.id not in ids)
+
+
+def told(output: Any) -> str | None:
+    """Return the text that a model received as the result of a call, without marks.
+
+    Args:
+        output: The output of the step that carried out the call. Data that the step has not adapted
+            for the model has no such text.
+    """
+    made = envelope_in(output)
+    return None if made is None else unmarked(made["content"])
+
+
+def summary(kind: str, output: Plain) -> str | None:
+    """Return a summary of a reply, a reduction or the result of a call. None: it has none.
+
+    Args:
+        kind: The kind of the step.
+        output: Its output: of an agent, that of a round.
     """
     if not isinstance(output, Mapping):
         return None
-    if "asks" in output:
-        asks = ({"name": one["function"], **one} for one in output["asks"])
-        made = ({**one, "arguments": _as_json(one.get("args"))} for one in asks)
-        return f"calls {', '.join(map(_call, made))}"
-    if "message" in output:
-        return text_in(output["message"])
+    if kind == TURN:
+        return _of_round(output)
+    if kind == PROGRAM:
+        return _of_program(output)
+    text = told(output)
+    return None if text is None else without_notes(text)
+
+
+def _of_round(output: Mapping[str, Any]) -> str | None:
     if "left_out" in output:
         return reduction(output)
-    message = answering_message(output)
-    return unmarked(without_notes(shown(message.get("content")))) if message else None
+    if "message" not in output:
+        return None
+    return "  ".join([*output.get("refused", ()), text_in(output["message"])])
+
+
+def _of_program(output: Mapping[str, Any]) -> str:
+    if "asks" not in output:
+        return unmarked(shown(output["messages"][0]["content"]))
+    asks = ({"name": one["function"], **one} for one in output["asks"])
+    made = ({**one, "arguments": _as_json(one.get("args"))} for one in asks)
+    return f"calls {', '.join(map(_call, made))}"
 
 
 def reduction(output: Mapping[str, Any]) -> str:
@@ -133,7 +160,7 @@ def reduction(output: Mapping[str, Any]) -> str:
         parts.append(f"keeps {output['kept']}{asked}")
     if "tokens" not in output:
         return ", ".join(parts)
-    was = f" of {output['before']:,}" if "before" in output else ""
+    was = f" of {output['reduced_from']:,}" if "reduced_from" in output else ""
     fits = f" ({output['limit']:,} fit)" if output.get("limit") else ""
     return f"{', '.join(parts)}: about {output['tokens']:,} tokens stay{was}{fits}"
 
@@ -150,9 +177,9 @@ def failure(kind: str, output: Plain) -> str | None:
         output: The output of a call. The exit code is in the last line of its text, where no output
             can pose as it.
     """
-    if kind != "std" or not answering_message(output):
+    if kind != "std":
         return None
-    before, _, last = (summary(output) or "").rstrip().rpartition("\n")
+    before, _, last = (summary(kind, output) or "").rstrip().rpartition("\n")
     code = _EXIT_CODE.search(last)
     if code is None or code[1] == "0":
         return None

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flowengine.agents.context_window import SUMMARY
-from flowengine.agents.generated_checks import AgentCheck
-from flowengine.agents.generated_hooks import AgentHook
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 
@@ -23,6 +21,49 @@ RETRY: Mapping[str, Plain] = {
     "jitter": 0.2,
 }
 """Default retry of a model call. The pauses are 4 to 10 seconds long."""
+
+
+When = Literal["before_turn", "after_turn", "before_call", "after_call"]
+_TURN = ("agent", "turn", "prompt")
+HOOK_ARGUMENTS: Mapping[When, Sequence[str]] = {
+    "before_turn": (*_TURN, "messages", "tokens"),
+    "after_turn": (*_TURN, "text", "calls", "tokens"),
+    "before_call": (*_TURN, "tool", "arguments"),
+    "after_call": (*_TURN, "tool", "arguments", "result", "error"),
+}
+"""When a hook runs → the arguments that it can take."""
+OF_CALLS = ("before_call", "after_call")
+"""Hooks that are about single calls."""
+CHECK_ARGUMENTS = ("prompt", "answer")
+"""Arguments that a check can take."""
+
+
+@dataclass(frozen=True)
+class AgentHook:
+    """A tool that stands around the turns or the calls of an agent."""
+
+    tool: ToolStep
+    when: When
+    arguments: Sequence[str]
+    """The arguments that it takes, of those in `HOOK_ARGUMENTS`."""
+    tools: Sequence[str] = ()
+    """Globs for the names of the called tools. Empty: all."""
+
+
+@dataclass(frozen=True)
+class AgentCheck:
+    """A tool that checks a prompt or an answer."""
+
+    tool: ToolStep
+    when: Literal["before", "after"]
+    tells: bool
+    """Whether the model receives the error of the check. Otherwise the error ends the step."""
+    arguments: Sequence[str]
+    """The arguments that it takes, of those in `CHECK_ARGUMENTS`."""
+    beside: bool = False
+    """Whether it checks a prompt beside the request to the model."""
+    arriving: Plain = None
+    """The function that also checks an answer while it arrives."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One reduction of a conversation: the cut, and a summary of the messages before it."""
+"""The reduction of a conversation: the cut, and a summary of the messages before it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from flowengine.agents.context_window import (
     reduced,
     room_for,
 )
-from flowengine.agents.generated_reductions import CLEAR, HANDOFF, SUMMARIZE
-from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
 from flowengine.agents.turns import model_of
-from flowengine.sdk import Need, Plain, StepContext
+from flowengine.sdk import Plain
 from flowengine.sdk.texts.visible_text import ends_in_characters
 from flowengine.sdk.values.read_only import unwrapped
 
+CLEAR, SUMMARIZE, HANDOFF = "clear", "summarize", "handoff"
+REDUCTIONS = ("drop", SUMMARIZE)
+"""Reductions that need no tool."""
 INSTRUCTIONS = (
     "You summarize the beginning of a conversation between a user, an assistant and its tools, so "
     "that the assistant can go on without it. Keep what was asked and decided, facts, names, "
@@ -32,87 +33,75 @@ INSTRUCTIONS = (
 _CUT = " […] "
 
 
-class ContextReduction:
-    """One reduction.
+def reduction(state: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a conversation is shortened that no longer fits its model.
 
     Args:
-        context: The attempt, with the state of the agent's flow.
-        task: `agent`, with its `name`, the `rule`, the `room` for a summary, and how many replies
-            keep their results (`clear`).
-        input: `settings` of the model.
+        state: The state of the agents. `full` is the size of the request that was too long.
+        about: The `rule`, the `room` for a summary, and how many replies keep their results
+            (`clear`).
+
+    Raises:
+        StepError: The messages that must stay do not fit.
     """
-
-    def __init__(
-        self, context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any]
-    ) -> None:
-        self._context = context
-        self._agent: Mapping[str, Any] = task["agent"]
-        self._settings = input.get("settings") or {}
-        self.summarizes: bool = self._agent["rule"] == SUMMARIZE
-
-    def cut(self) -> dict[str, Any]:
-        """Return the place of the cut, as output of the step.
-
-        Raises:
-            StepError: The messages that must stay do not fit.
-        """
-        state, agent = self._context.state, self._agent
-        if agent["rule"] == HANDOFF:
-            return _handed_over(state, agent["sees"])
-        full, before = state["full"], state.get("window") or {}
-        reduction = reduced(state, agent["room"], agent["clear"])
-        mark, messages = reduction.mark, [*unwrapped(state["messages"])]
-        places = range(before.get("cleared", 0), int(reduction.window.get("cleared", 0)))
-        return {
-            "rule": agent["rule"] if mark > state["mark"] else CLEAR,
-            "mark": mark,
-            "left_out": mark - state["mark"],
-            "cleared": sum(is_long(messages[place]) for place in places),
-            "kept": len(messages) - mark,
-            "window": dict(reduction.window),
-            "replies": sum(message["role"] == "assistant" for message in messages[:mark]),
-            "before": full["tokens"],
-            "tokens": reduction.tokens,
-            "limit": full["bound"],
-        }
-
-    def request(self, cut: Mapping[str, Any]) -> ModelRequest:
-        """Return the request for a summary of the messages that a cut leaves out."""
-        state, name = self._context.state, self._agent["name"]
-        return ModelRequest(
-            model=model_of(state, self._agent, saves=self._context.fallback),
-            messages=_request(state, cut["mark"], self._agent["room"]),
-            settings=self._settings,
-            agent=name,
-        )
-
-    def summarized(self, cut: dict[str, Any], reply: ModelReply) -> dict[str, Plain]:
-        """Return the output of the step with the summary written by the model.
-
-        Raises:
-            ModelError: The summary is empty.
-        """
-        usage = {name: n for name, n in asdict(reply.usage).items() if n or name == "cost_usd"}
-        room = room_for(self._agent["room"], self._context.state["full"])
-        return {**cut, "summary": _text(reply)[:room], "model": reply.model, "usage": usage}
-
-    async def output(self) -> dict[str, Plain]:
-        """Reduce the conversation and return the output of the step."""
-        cut = self.cut()
-        if not (self.summarizes and cut["left_out"]):
-            return cut
-        return self.summarized(cut, await ask_model(self._context, self.request(cut), {}))
-
-    async def needs(self) -> Mapping[str, Need]:
-        """Return the highest possible use of budgets."""
-        if not self.summarizes:
-            return {}
-        cut = self.cut()
-        return await model_needs(self._context, self.request(cut), {}) if cut["left_out"] else {}
+    full, before = state["full"], state["window"]
+    reduction = reduced(state, about["room"], about["clear"])
+    mark, messages = reduction.mark, [*unwrapped(state["messages"])]
+    places = range(before.get("cleared", 0), int(reduction.window.get("cleared", 0)))
+    return {
+        "rule": about["rule"] if mark > state["mark"] else CLEAR,
+        "mark": mark,
+        "left_out": mark - state["mark"],
+        "cleared": sum(is_long(messages[place]) for place in places),
+        "kept": len(messages) - mark,
+        "window": dict(reduction.window),
+        "replies": sum(message["role"] == "assistant" for message in messages[:mark]),
+        "reduced_from": full["tokens"],
+        "tokens": reduction.tokens,
+        "limit": full["bound"],
+    }
 
 
-def _handed_over(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
-    """Return the conversation that an agent sees after a handoff, as output of the step."""
+def summary_request(
+    state: Mapping[str, Any],
+    agent: Mapping[str, Any],
+    cut: Mapping[str, Any],
+    settings: Mapping[str, Plain],
+    *,
+    saves: bool,
+) -> ModelRequest:
+    """Return the request for a summary of the messages that a cut leaves out.
+
+    Args:
+        state: The state of the agents.
+        agent: Constants of the agent.
+        cut: As `reduction` returns it.
+        settings: Settings of the model.
+        saves: Whether to call the last of its models.
+    """
+    return ModelRequest(
+        model=model_of(state, agent, saves=saves),
+        messages=_request(state, cut["mark"], agent["context"]["room"]),
+        settings=settings,
+        agent=agent["name"],
+    )
+
+
+def summarized(
+    state: Mapping[str, Any], about: Mapping[str, Any], cut: Mapping[str, Any], reply: ModelReply
+) -> dict[str, Any]:
+    """Return a cut with the summary written by the model.
+
+    Raises:
+        ModelError: The summary is empty.
+    """
+    usage = {name: n for name, n in asdict(reply.usage).items() if n or name == "cost_usd"}
+    room = room_for(about["room"], state["full"])
+    return {**cut, "summary": _text(reply)[:room], "model": reply.model, "usage": usage}
+
+
+def seen_after_handoff(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
+    """Return the part of a conversation that an agent sees after a handoff."""
     cut, messages = handed_over(state, sees), [*unwrapped(state["messages"])]
     bare = int(cut.window.get("bare", 0))
     silent = [one for one in messages[cut.mark : bare] if not one.get("content")]

@@ -12,15 +12,21 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from flowengine.agents.agent_specs import RETRY, AgentSpec, HandoffFilter, Reducer
+from flowengine.agents.agent_flow import AgentFlow
+from flowengine.agents.agent_specs import (
+    CHECK_ARGUMENTS,
+    HOOK_ARGUMENTS,
+    OF_CALLS,
+    RETRY,
+    AgentCheck,
+    AgentHook,
+    AgentSpec,
+    HandoffFilter,
+    Reducer,
+)
+from flowengine.agents.context_reduction import REDUCTIONS, SUMMARIZE
 from flowengine.agents.context_window import READ_RESULT
 from flowengine.agents.first_messages import is_model_named
-from flowengine.agents.generated_chat import ANSWER
-from flowengine.agents.generated_checks import GIVEN, AgentCheck
-from flowengine.agents.generated_flow import FlowWriter
-from flowengine.agents.generated_hooks import GIVEN as GIVEN_TO_HOOKS
-from flowengine.agents.generated_hooks import OF_CALL, AgentHook
-from flowengine.agents.generated_reductions import REDUCTIONS, SUMMARIZE
 from flowengine.agents.models.port import MODEL_VARIABLE
 from flowengine.agents.models.provider_schemas import clash
 from flowengine.agents.programs import RUN
@@ -53,12 +59,11 @@ _ENVIRONMENTS = "_environments"
 """The input for the arguments of environments that contain expressions."""
 _CONTEXT = "_context"
 """The input for the context variables of an agent that calls this one as a tool."""
-_WITH_CONTEXT = f"${{{{ merge(inputs._args, {{'context_variables': inputs.{_CONTEXT}}}) }}}}"
 _WHOLE: dict[str, Plain] = {
-    "result": ANSWER,
-    "agent": "${{ state.active }}",
-    "reason": "${{ state.end.reason }}",
-    "no_progress": "${{ state.end.no_progress }}",
+    "result": "${{ state.agent.output }}",
+    "agent": "${{ state.agent.active }}",
+    "reason": "${{ state.agent.end.reason }}",
+    "no_progress": "${{ state.agent.end.no_progress }}",
     "messages": "${{ state.messages }}",
     "context": "${{ state.context }}",
 }
@@ -91,8 +96,12 @@ def generate(
     agents = [_spec(called, agent, closure, execute_tools) for called, agent in closure.items()]
     if max_turns is not None:
         agents[0] = replace(agents[0], **_turns(max_turns))
-    args = "${{ inputs._args }}" if whole else _WITH_CONTEXT
-    writer = FlowWriter(agents, args, chat=chat, execute_tools=execute_tools)
+    asked = {"args": "${{ inputs._args }}"}
+    if not whole:
+        asked["variables"] = f"${{{{ inputs.{_CONTEXT} }}}}"
+    writer = AgentFlow(
+        agents, asked, chat=chat, execute_tools=execute_tools, session=whole and chat
+    )
     body = writer.flow()
     texts = {
         called: Given(_instructions(value), (*value.loc, "instructions"), value.home)
@@ -107,8 +116,6 @@ def generate(
         body["inputs"][_ENVIRONMENTS] = {"type": "object"}
     if whole:
         body["outputs"]["output"] = {"value": _WHOLE}
-        if writer.person is not None:
-            writer.marks[writer.person] = writer.marks[writer.person]._replace(session=True)
     else:
         body["inputs"][_CONTEXT] = {"type": "object", "default": {}}
     return GeneratedFlow(
@@ -349,6 +356,8 @@ def _summarizer(
         hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
         message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
         agent.home.refuse("E401", message, loc, hint)
+    else:
+        _needs_more(agent, tool, loc, ["messages", "summary"], "tool that summarizes")
     return tool
 
 
@@ -372,7 +381,10 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
                 agent.home.refuse("E105", f"{tool.name!r} checks this twice", loc, "name it once")
                 continue
             tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
-            known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
+            given = [name for name in CHECK_ARGUMENTS if name in ("prompt", needed)]
+            if _needs_more(agent, tool, loc, given, f"check {when!r}"):
+                continue
+            known = [name for name in given if name in names]
             beside, arriving = entry.get("beside", False), None
             if beside and (why := _not_beside(agent, tool, when, tells=tells)):
                 agent.home.refuse("E103", why, (*loc[:-1], "beside"), "leave it out")
@@ -446,25 +458,20 @@ def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> 
     """Return the tools around the turns and calls of an agent."""
     hooks: list[AgentHook] = []
     for place, entry in enumerate(agent.content.get("hooks", [])):
-        when: Any = next((name for name in GIVEN_TO_HOOKS if name in entry), None)
+        when: Any = next((name for name in HOOK_ARGUMENTS if name in entry), None)
         if when is None:  # reported already
             continue
         loc: Loc = (*agent.loc, "hooks", place, when)
         globs = entry.get("tools", [])
-        given = [*GIVEN_TO_HOOKS[when], *OF_CALL.get(when, ())]
-        if globs and when not in OF_CALL:
+        given = [*HOOK_ARGUMENTS[when]]
+        if globs and when not in OF_CALLS:
             message = f"'tools' is about calls, and {when!r} about turns"
             agent.home.refuse(
                 "E103", message, (*agent.loc, "hooks", place, "tools"), "leave it out"
             )
         for tool in agent.home.tools(entry[when], loc, environments)[:1]:
             names = _arguments(tool)
-            needed = [*(tool.args or {}).get("required", ())]
-            unknown = [name for name in needed if name not in given]
-            if unknown:
-                message = f"{tool.name!r} needs {unknown[0]!r}, which no hook {when!r} is given"
-                hint = f"take some of {', '.join(given)}"
-                agent.home.refuse("E401", message, loc, hint)
+            if _needs_more(agent, tool, loc, given, f"hook {when!r}"):
                 continue
             if any(hook.tool.name == tool.name and hook.when == when for hook in hooks):
                 agent.home.refuse("E105", f"{tool.name!r} is there twice", loc, "name it once")
@@ -472,6 +479,18 @@ def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> 
             known = [name for name in given if name in names]
             hooks.append(AgentHook(declared_tool(tool, {"agents": {}}), when, known, globs))
     return hooks
+
+
+def _needs_more(
+    agent: Declared, tool: DeclaredTool, loc: Loc, given: Sequence[str], what: str
+) -> bool:
+    """Report a tool that needs other arguments than it is given, and return whether it does."""
+    required = (tool.args or {}).get("required", ())
+    unknown = next((name for name in required if name not in given), None)
+    if unknown is not None:
+        message = f"{tool.name!r} needs {unknown!r}, which no {what} is given"
+        agent.home.refuse("E401", message, loc, f"take some of {', '.join(given)}")
+    return unknown is not None
 
 
 def _arguments(tool: DeclaredTool) -> list[str]:

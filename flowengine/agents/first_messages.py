@@ -57,6 +57,19 @@ def is_model_named() -> bool:
     return bool(_ANSWERS.get() or os.environ.get(MODEL_VARIABLE))
 
 
+def asked(input: Mapping[str, Any]) -> tuple[str, Mapping[str, Plain]]:
+    """Return the model that replies for all agents, or the empty text, and the arguments.
+
+    Args:
+        input: The `args` of the first agent, the `variables` of the agent that calls it, and the
+            `labels` of the execution.
+    """
+    args = {**(input.get("args") or {})}
+    if input.get("variables"):
+        args["context_variables"] = input["variables"]
+    return str((input.get("labels") or {}).get("model", "")), args
+
+
 async def opened(
     models: Mapping[str, Any],
     instead: str,
@@ -73,8 +86,7 @@ async def opened(
             contain `context_variables`, which are not shown to models.
         served: Tools offered by servers.
     """
-    declared = declared_models(models, instead)
-    made = opened_with({"models": chosen(models, instead), **declared}, args, served)
+    made = opened_with(models_on_offer(models, instead), args, served)
     asked = made["offer"]["models"]
     named = [model for name in models if models[name].get("windows") for model in asked[name]]
     if named:
@@ -120,6 +132,16 @@ async def _bound(model: str) -> int | None:
     if facts.window is None:
         return None
     return facts.window - min(facts.longest_reply or 0, facts.window // 4)
+
+
+def models_on_offer(models: Mapping[str, Any], instead: str) -> dict[str, Plain]:
+    """Return the models that each agent calls, and what they depend on.
+
+    Args:
+        models: As for `opened`.
+        instead: As for `opened`.
+    """
+    return {"models": chosen(models, instead), **declared_models(models, instead)}
 
 
 def declared_models(models: Mapping[str, Any], instead: str) -> dict[str, Plain]:

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flowengine.agents.generated_calls import refused
-from flowengine.agents.programs import MOST_CALLS, PLACE, RUN, parameters, step_of
+from flowengine.agents.conversation import answers_to
+from flowengine.agents.programs import MOST_CALLS, PLACE, RUN, parameters
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall
 from flowengine.agents.tool_answers import TEXT_FILE, as_text, envelope
@@ -50,21 +50,21 @@ class ProgramRound:
     Args:
         context: The attempt, with the state of the flow.
         turn: The offer of the agent.
+        program: The `call` of the model. If it runs already: the time at which it `began`, and the
+            number of calls of programs before it (`begun`) and before its last round (`since`).
     """
 
-    def __init__(self, context: StepContext, turn: AgentTurn) -> None:
+    def __init__(self, context: StepContext, turn: AgentTurn, program: Mapping[str, Any]) -> None:
         self.context = context
         self.turn = turn
-        state = plain(context.state)
-        known = state["program"]
-        step = step_of(turn.name)
-        self.call: Mapping[str, Any] = (
-            known["call"] if known else next(one for one in state["calls"] if one["step"] == step)
-        )
+        self.call: Mapping[str, Any] = program["call"]
         self.now = time.time()
-        self.began = known.get("began") or self.now
-        begun = known["begun"] if known else len(state["program_calls"])
-        made = zip(state["program_calls"][begun:], state["program_answers"][begun:], strict=True)
+        self.began = program.get("began") or self.now
+        calls = plain(context.state["program_calls"])[program.get("begun", 0) :]
+        calls = calls if "begun" in program else []
+        answers = plain(context.state["program_answers"])
+        known = {str(one.call["id"]): one.answer for one in answers_to({}, answers)}
+        made = [(call, known[call["id"]]) for call in calls]
         self.answers: list[dict[str, Plain]] = [
             {
                 "name": call["function"],
@@ -76,11 +76,11 @@ class ProgramRound:
             for call, answer in made
         ]
         self.key = f"{context.execution.id} {turn.name} {self.call['id']} {self.began}"
-        self.before = known["since"] - known["begun"] if known else 0
+        self.before = program["since"] - program["begun"] if calls else 0
 
     def _seen(self, answer: Mapping[str, Any]) -> dict[str, Plain]:
         """Return the result of a call or its error. A large result is in a file."""
-        seen = call_seen(answer, as_text)
+        seen = call_seen(answer)
         if not is_in_file(answer["value"]):
             return seen
         kept = seen["result"]
@@ -168,11 +168,10 @@ class ProgramRound:
         if isinstance(bound, InvalidCall):
             message = tool_message(call["id"], function, f"{ERROR}{bound.message}")
             shown = f"{function!r} was not called: {bound.message}"
-            step = refused(self.turn.name)
             return {
                 **call,
                 "given": as_text(given),
-                "step": step,
+                "step": "",
                 "messages": [message],
                 "refused": shown,
             }

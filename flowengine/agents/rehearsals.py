@@ -7,16 +7,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.agents.context_reduction import ContextReduction
-from flowengine.agents.first_messages import chosen, declared_models, opened_with
+from flowengine.agents.first_messages import asked, models_on_offer, opened_with
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import MODEL_VARIABLE, ModelRequest
 from flowengine.agents.models.scripted import replied
 from flowengine.agents.reply_reading import ReplyReading
+from flowengine.agents.rounds.parts import AskModel, Summarize
 from flowengine.agents.server_tools import scripted
 from flowengine.agents.text_calls.marked_form import object_in
-from flowengine.agents.turn_taking import turn_of
-from flowengine.sdk import Plain, StepContext
+from flowengine.agents.turn_taking import TakenRound
+from flowengine.sdk import Plain
 from flowengine.sdk.steps.rehearsals import Rehearsal
 from flowengine.sdk.values.read_only import plain
 
@@ -27,48 +27,50 @@ _TOO_LONG = ContextWindowExceeded("the case raises this error")
 
 def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:
     """Return the opening of an agent's work, with the server tools of the case."""
-    models = {
-        name: {**value, "model": value["model"] or os.environ.get(MODEL_VARIABLE) or NAMELESS}
-        for name, value in task["models"].items()
-    }
-    instead = input.get("model") or ""
-    named = {"models": chosen(models, instead), **declared_models(task["models"], instead)}
-    args, wanted = input.get("args") or {}, task.get("servers")
-    if not wanted:
-        return Rehearsal(lambda _: opened_with(named, args))
+    instead, args = asked(input)
+    named, wanted = models_on_offer(_named(task["models"]), instead), task["servers"]
     return Rehearsal(
         lambda reply: opened_with(named, args, scripted(reply.get("tools", []), wanted).data),
         names_tools=True,
     )
 
 
-def turn(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]) -> Rehearsal:
-    taken = turn_of(context, task, input)
-    request = taken.request(taken.model)
-    size = taken.size(request)
+def _named(models: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the models of agents, with one for those that name none."""
+    nameless = os.environ.get(MODEL_VARIABLE) or NAMELESS
+    return {name: {**value, "model": value["model"] or nameless} for name, value in models.items()}
+
+
+def turn(taken: TakenRound) -> Rehearsal | None:
+    """Return a round, with the reply of the case if it calls the model."""
+    if taken.opens:
+        taken.agent = {**taken.agent, "offers": _named(taken.agent["offers"])}
+    made = taken.made_again()
+    if isinstance(made, Summarize):
+        summary = taken.summary(made)
+        return Rehearsal(
+            lambda reply: taken.summarized(made, replied(reply, summary)),
+            asked=_asked(summary),
+            reply=_summary_of,
+        )
+    if not isinstance(made, AskModel):
+        return Rehearsal(lambda _: made)
+    ahead = taken.round.ahead
+    if ahead is not None:
+        return Rehearsal(lambda _: taken.replied(ahead))
+    if "instructions" in taken.agent:
+        return None  # a function of the program supplies them
+    turn = taken.turn(str(taken.input["instructions"]))
+    request = turn.request(turn.model)
+    size = turn.size(request)
     if taken.agent["context"] is not None:
         size.check()
     too_long = size.refused(_TOO_LONG, reduces=True)
     return Rehearsal(
-        lambda reply: ReplyReading(taken, replied(reply, request)).output(),
+        lambda reply: taken.replied(ReplyReading(turn, replied(reply, request)).output()),
         asked=_asked(request),
         reply=_reply_of,
         error_data={"ContextWindowExceeded": too_long.data},
-    )
-
-
-def reduction(
-    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-) -> Rehearsal:
-    made = ContextReduction(context, task, input)
-    cut = made.cut()
-    if not (made.summarizes and cut["left_out"]):
-        return Rehearsal(lambda _: cut)
-    request = made.request(cut)
-    return Rehearsal(
-        lambda reply: made.summarized(cut, replied(reply, request)),
-        asked=_asked(request),
-        reply=_summary_of,
     )
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any, cast
 
-from flowengine.agents import generated_calls, programs, termination, tool_search
+from flowengine.agents import programs, termination, tool_search
 from flowengine.agents.context_window import READ_RESULT, result_of
 from flowengine.agents.models.port import CallFault, Message, ModelCall, ModelReply, Usage
 from flowengine.agents.termination import GOING_ON, AgentEnd
@@ -106,7 +106,8 @@ class ReplyReading:
                 )
                 continue
             self.end = self.end if self.end.outcome else end
-            self._answer_only(call.id, call.name, str(end.value or end.reason or "Noted."))
+            said = str(end.value or end.reason or "Noted.")
+            self._add("", messages=[tool_message(call.id, call.name, said)], ends=True)
         for fault in self.reply.faults:
             if fault.id is None:
                 message: Message = {"role": "user", "content": fault.reason}
@@ -176,8 +177,7 @@ class ReplyReading:
 
     def _add_refused(self, name: str | None, reason: str, message: Message) -> None:
         what = f"{name[:_LONGEST_NAME]!r} was not called" if name else "a call was not made"
-        step = generated_calls.refused(self.turn.name)
-        self._add(step, messages=[message], refused=f"{what}: {reason}")
+        self._add("", messages=[message], refused=f"{what}: {reason}")
 
     def _add(self, step: str, handoff: str = "", **more: Plain) -> None:
         place = str(len(self.calls) + 1)

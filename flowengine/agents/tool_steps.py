@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -11,8 +10,6 @@ from flowengine.sdk import Plain
 from flowengine.sdk.steps.generated_flows import GLOB, DeclaredTool, Offered
 
 ASK = "std.ask"
-NOT_THERE = "'no agent with this id runs in the background'"
-"""Why a call is refused that is about such an agent."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +65,6 @@ class ToolStep:
     without an `adapter`, which otherwise decides about the mark."""
     waits: bool = False
     """Whether it only waits. Several such calls can wait in parallel."""
-    said: str = "result"
-    """An expression for the result that the model receives."""
-    only_if: str = ""
-    """A condition on the call, as the rest of a conjunction. Otherwise it is refused."""
-    sets: Mapping[str, Plain] = field(default_factory=dict)
-    """Changes of the state after a call."""
     background: bool = False
     """Whether a call starts a separate execution."""
 
@@ -181,15 +172,10 @@ def allowed(name: str, include: Sequence[str] | None, exclude: Sequence[str]) ->
     return not any(fnmatchcase(name, glob) for glob in exclude)
 
 
-def offered(served: CalledServerTools, agent: str) -> Offered:
-    """Return where a calling step finds the offer made to the model.
-
-    Args:
-        agent: The agent of the step.
-    """
-    known = f"state.offer.agents[{json.dumps(agent)}][call.name]"
-    own = f"${{{{ {known}.tool }}}}" if served.any else ""
-    return Offered(f"${{{{ {known}.parameters }}}}", f"${{{{ {known}.digest }}}}", own)
+def offered(served: CalledServerTools) -> Offered:
+    """Return where a calling step finds the offer made to the model."""
+    own = "${{ call.offered.tool }}" if served.any else ""
+    return Offered("${{ call.offered.parameters }}", "${{ call.offered.digest }}", own)
 
 
 def wanted(steps: Iterable[tuple[CalledServerTools, str]], names: Sequence[str]) -> Plain:

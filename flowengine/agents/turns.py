@@ -83,7 +83,7 @@ class AgentTurn:
         self.number: int = state["turns"] - state["begun"] + 1
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
         """Whether the model must answer, because no turn follows."""
-        self.choice: Mapping[str, Any] = state.get("choice", {}) if "hooked" in agent else {}
+        self.choice: Mapping[str, Any] = state["choice"]
         """The choices of a hook for this turn: `model`, `tools`, `tool_choice`."""
         self.deferred: list[ToolOffer] = []
         """Tools that the model has to find before it can call them."""

@@ -34,6 +34,7 @@ FILLS = {
 }
 LINES: Mapping[Line, str] = {
     "next": "",
+    "calls": "arrowhead=odot",
     "error": "style=dashed",
     "undo": "style=dotted, dir=none",
     "after": "style=dotted",

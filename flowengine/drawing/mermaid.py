@@ -31,7 +31,13 @@ OWN_CLASSES = {
 """Shapes with a separate color if no status colors them: class → style."""
 TITLE_LINE = 24
 """Height of a line in the title of a group. Mermaid reserves one line."""
-LINES: Mapping[Line, str] = {"next": "-->", "error": "-.->", "undo": "-.-", "after": "-.->"}
+LINES: Mapping[Line, str] = {
+    "next": "-->",
+    "calls": "--o",
+    "error": "-.->",
+    "undo": "-.-",
+    "after": "-.->",
+}
 CLASSES = {
     "succeeded": "fill:#d9f2dd,stroke:#2b8a3e",
     **dict.fromkeys(("failed", "refused", "rejected", "expired"), "fill:#ffe0e0,stroke:#c92a2a"),

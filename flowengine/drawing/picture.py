@@ -26,8 +26,9 @@ Shape = Literal[
     "cancel", "flow", "undo", "finally", "step",
 ]  # fmt: skip
 """`fork` continues along all arrows, and `choice` along some. Only a group is a `finally`."""
-Line = Literal["next", "error", "undo", "after"]
-"""`undo` leads to a compensation, `after` from an end to the steps after it."""
+Line = Literal["next", "calls", "error", "undo", "after"]
+"""`calls` leads to a step that the other one calls, `undo` to a compensation, and `after` from an
+end to the steps after it."""
 Statuses = Mapping[str, Mapping[str, int]]
 """Step id → status → how many of its activations have it."""
 
@@ -140,7 +141,7 @@ class _Drawer:
         """Return the frame of a body, with the flow's handlers if it is the body of a flow."""
         body = self.flow["bodies"][number]
         inside = [self.steps[step] for step in body["steps"]]
-        boxes = [self.box(step) for step in inside]
+        boxes = [self.box(each) for step in inside for each in (step, *self.callees(step))]
         arrows = [Arrow(f"start_{number}", self.id(self.steps[s]), "", "next")
                   for s in body["start"]]  # fmt: skip
         for step in inside:
@@ -156,15 +157,6 @@ class _Drawer:
             lines = list(self.notes.handlers(handlers, "on"))
             boxes.append(Box(f"error_{number}", "error", ["error", *lines], None, None))
         arrows += self.error_arrows(f"error_{number}", handlers, number)
-        left_out = {self.id(step) for step in inside if self.is_gone(step)}
-        if not self.plumbing:
-            hidden = {self.id(step) for step in inside if step.get("plumbing")} - left_out
-            for group in [box for box in boxes if box.id in hidden and box.frame is not None]:
-                boxes, arrows = _opened(boxes, arrows, group)
-                left_out.add(group.id)
-        if left_out:
-            boxes = [box for box in boxes if box.id not in left_out]
-            arrows = _merged(_past(arrows, left_out))
         targets = {arrow.target for arrow in arrows}
         ends = [
             Box(f"{name}_{number}", name, name.split("_"), None, None)
@@ -178,17 +170,20 @@ class _Drawer:
         begins = [Box(f"start_{number}", "start", [], None, None)] if body["start"] else []
         return ScopeFrame([*begins, *boxes, *ends], arrows)
 
-    def is_gone(self, step: StepSpec) -> bool:
-        """Return whether to omit a step, because it and all its inner steps are `plumbing`."""
-        if self.plumbing or not step.get("plumbing"):
-            return False
-        inside = self.flow["bodies"][step["child"]]["steps"] if step["action"] == "group" else ()
-        return all(self.is_gone(self.steps[item]) for item in inside)
+    def callees(self, step: StepSpec) -> list[StepSpec]:
+        """Return the steps that a step calls, without those that only connect others."""
+        if "exchange" not in step or "child" not in step:
+            return []
+        called = (self.steps[number] for number in self.flow["bodies"][step["child"]]["steps"])
+        return [one for one in called if self.plumbing or not _connects(one)]
 
     def id(self, step: StepSpec) -> str:
         """Return the id of a step's box: steps of other flows may have the same id."""
-        flow = self.number(step)
-        return f"flow_{flow}_step_{step['id']}" if flow else f"step_{step['id']}"
+        flow, name = (
+            self.number(step),
+            step["id"].replace(".", "__"),
+        )  # only generated ids have dots
+        return f"flow_{flow}_step_{name}" if flow else f"step_{name}"
 
     def number(self, step: StepSpec) -> int:
         """Return the number of the flow that a step belongs to (0 for the main flow)."""
@@ -196,7 +191,8 @@ class _Drawer:
 
     def box(self, step: StepSpec) -> Box:
         runs_flow = step["action"] == "flow"
-        frame = self.frame(step["child"]) if "child" in step and not runs_flow else None
+        holds = "child" in step and not runs_flow and "exchange" not in step
+        frame = self.frame(step["child"]) if holds else None
         lines = [cut(step_name(step)), *self.notes.of(step)]
         status, counts = None, Counter[str]()
         if self.statuses is not None and (step["id"] in self.alone or not self.number(step)):
@@ -219,15 +215,11 @@ class _Drawer:
         if split["kind"] == "one":
             yield Arrow(source, self.target(split["to"], body), "", "next")
         elif split["kind"] == "outcome":
-            yield from self.outcome_arrows(source, split, body)
-        ways = step.get("ways")
-        for place, entry in enumerate(split.get("entries", ())):
+            yield from self.outcome_arrows(source, split, body, named="exchange" not in step)
+        yield from (Arrow(source, self.id(one), "", "calls") for one in self.callees(step))
+        for entry in split.get("entries", ()):
             label = "else" if entry.get("otherwise") and has_conditions else ""
-            if ways is not None:
-                if ways[place] is None and not self.plumbing:
-                    continue
-                label = ways[place] or ""
-            elif "when" in entry and has_conditions:
+            if "when" in entry and has_conditions:
                 label = condition(entry["when"], self.expressions)
             yield Arrow(source, self.target(entry["to"], body), label, "next")
         handlers = step.get("on_error", [])
@@ -235,15 +227,19 @@ class _Drawer:
         if "compensate" in step:
             yield Arrow(source, f"undo_{source}", "", "undo")
 
-    def outcome_arrows(self, source: str, split: Any, body: int) -> Iterator[Arrow]:
-        """Yield one arrow for each target, with all outcomes that lead there."""
+    def outcome_arrows(self, source: str, split: Any, body: int, *, named: bool) -> Iterator[Arrow]:
+        """Yield one arrow for each target, with all outcomes that lead there.
+
+        The outcomes of a step that makes calls are named like their targets.
+        """
         by_target: dict[int, list[str]] = {}
         for outcome, target in split["outcomes"].items():
             by_target.setdefault(target, []).append(outcome)
         if "otherwise" in split:
             by_target.setdefault(split["otherwise"], []).append("else")
         for target, outcomes in by_target.items():
-            yield Arrow(source, self.target(target, body), ", ".join(outcomes), "next")
+            label = ", ".join(outcomes) if named else ""
+            yield Arrow(source, self.target(target, body), label, "next")
 
     def error_arrows(
         self, source: str, handlers: list[HandlerSpec], body: int, *, conditions: bool = True
@@ -268,73 +264,6 @@ class _Drawer:
         return f"end_{body}" if target == END else f"end_all_{body}"
 
 
-def _opened(boxes: list[Box], arrows: list[Arrow], group: Box) -> tuple[list[Box], list[Arrow]]:
-    """Return boxes and arrows with the contents of an omitted group in its place.
-
-    What leads back from the group to a step before it, as from the calls of a reply to the next
-    turn, leads back from its contents. All other ways out of it leave from the step before it.
-    """
-    assert group.frame is not None
-    before = {arrow.source for arrow in arrows if arrow.target == group.id}
-    leaving = [arrow for arrow in arrows if arrow.source == group.id]
-    back = [arrow for arrow in leaving if arrow.target in before] or leaving
-    ends = {box.id: box.shape for box in group.frame.boxes if box.shape in ("start", "end")}
-    inner: list[Arrow] = []
-    for arrow in group.frame.arrows:
-        if arrow.source in ends and arrow.target in ends:
-            continue
-        source = group.id if arrow.source in ends else arrow.source
-        ways = back if arrow.target in ends else [arrow]
-        inner += [Arrow(source, way.target, way.label, way.kind) for way in ways]
-    place = boxes.index(group)
-    shown = [box for box in group.frame.boxes if box.id not in ends]
-    return [*boxes[:place], *shown, *boxes[place:]], [
-        *(arrow for arrow in arrows if arrow not in back),
-        *inner,
-    ]
-
-
-def _merged(arrows: list[Arrow]) -> list[Arrow]:
-    """Return arrows without a second one from and to the same boxes: one has both labels."""
-    by_place: dict[tuple[str, str, str], Arrow] = {}
-    for arrow in arrows:
-        key = (arrow.source, arrow.target, arrow.kind)
-        before = by_place.get(key)
-        labels = dict.fromkeys(item.label for item in (before, arrow) if item and item.label)
-        by_place[key] = arrow._replace(label="; ".join(labels))
-    return list(by_place.values())
-
-
-def _past(arrows: list[Arrow], left_out: set[str]) -> list[Arrow]:
-    """Return the arrows between the remaining boxes, bypassing the omitted ones."""
-    leaving: dict[str, list[Arrow]] = {}
-    for arrow in arrows:
-        leaving.setdefault(arrow.source, []).append(arrow)
-    drawn: dict[Arrow, None] = {}
-    pending = [
-        (arrow, frozenset[str]()) for arrow in reversed(arrows) if arrow.source not in left_out
-    ]
-    while pending:
-        arrow, passed = pending.pop()
-        if arrow.target not in left_out:
-            drawn[arrow] = None
-            continue
-        passed |= {arrow.target}
-        pending += [
-            (_joined(arrow, further), passed)
-            for further in reversed(leaving.get(arrow.target, []))
-            if further.target not in passed
-        ]
-    return list(drawn)
-
-
-def _joined(first: Arrow, second: Arrow) -> Arrow:
-    """Return two arrows, one behind the other, as one."""
-    label = ", ".join(filter(None, (first.label, second.label)))
-    kind = "error" if first.kind == "error" else second.kind
-    return Arrow(first.source, second.target, label, kind)
-
-
 _SHAPES: Mapping[str, Shape] = {
     "approval": "person",
     "wait": "wait",
@@ -343,6 +272,11 @@ _SHAPES: Mapping[str, Shape] = {
     "flow": "flow",
 }
 """Action of a step → its shape."""
+
+
+def _connects(step: StepSpec) -> bool:
+    """Return whether to omit a step, because it only connects others or has nothing to say."""
+    return bool(step.get("plumbing")) or step.get("says") == ""
 
 
 def _shape(step: StepSpec) -> Shape:

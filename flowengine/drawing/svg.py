@@ -30,6 +30,7 @@ MARGIN = 20.0
 TITLE = 30.0
 DASHES = {
     "next": "",
+    "calls": ' stroke-dasharray="1 3"',
     "error": ' stroke-dasharray="5 4"',
     "undo": ' stroke-dasharray="2 4"',
     "after": ' stroke-dasharray="2 4"',

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, cast
 
-from flowengine.agents.actions import TURN, answering_message, display_name
-from flowengine.agents.generated_calls import calls_of
+from flowengine.agents.actions import TURN, display_name
+from flowengine.agents.agent_state import STATE
+from flowengine.agents.conversation import AnsweredCall, answers_to, rendered
 from flowengine.engines.arriving_answers import ArrivingAnswers
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import read
@@ -38,7 +39,8 @@ from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-from flowengine.kernel.state.records import State
+from flowengine.kernel.notation.addresses import is_round
+from flowengine.kernel.state.records import Calls, State
 from flowengine.kernel.view import View
 from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.sdk.tools.call_answers import ERROR, value_of
@@ -50,9 +52,6 @@ _ARRIVING: Mapping[str, type[AgentPart]] = {
 }  # fmt: skip
 """The parts of a reply that a model is writing, by kind."""
 
-_KEYS = frozenset({"messages", "context", "active", "calls", "asked", "end", "text"})
-"""State keys of the flow that runs agents."""
-
 
 class Conversation(NamedTuple):
     """A conversation so far."""
@@ -63,8 +62,8 @@ class Conversation(NamedTuple):
     """The context variables after these messages."""
     active: str
     """Id of the agent that was active last."""
-    calls: Mapping[str, Mapping[str, Any]]
-    """Calls of the newest reply, by their places in it."""
+    calls: Mapping[str, Sequence[Mapping[str, Any]]]
+    """Address of a round → the calls that it makes."""
     asked: int
     """Index of the user's newest message, or -1."""
     end: Mapping[str, Any]
@@ -94,19 +93,27 @@ def conversations(
         host = engine._host
         hash, journal = host.store.execution(execution).hash, read(host.store, execution)
         flows = subflows(*state_at(host.flows, hash, journal, until))
-    return {item.address: _conversation(item) for item in flows if item.state.keys() >= _KEYS}
+    return {
+        item.address: _conversation(item) for item in flows if item.state.keys() >= STATE.keys()
+    }
 
 
 def _conversation(subflow: Subflow) -> Conversation:
-    state = subflow.state
-    messages, context = list(state["messages"]), dict(state["context"])
-    for made in subflow.items.get(calls_of(state["active"]), ()):
-        messages += made["messages"]
-        context |= made["context"]
-    calls = {str(call["place"]): call for call in state["calls"]}
-    asked, end, text = (state[name] for name in ("asked", "end", "text"))
-    failed = state.get("failed", "")
-    return Conversation(messages, context, state["active"], calls, asked, end, text, failed)
+    agent: Any = subflow.state["agent"]
+    entries, context = [*cast("list[Any]", subflow.state["messages"])], subflow.state["context"]
+    made: list[Any] = []
+    for calls in subflow.calls.values():
+        for call, answer in zip(calls["made"], calls["answers"], strict=True):
+            if answer is not None and "entry" in call and "into" not in call:
+                made.append({**call["entry"], **answer})
+    replies = (one for one in reversed(entries) if one.get("role") == "assistant")
+    changed = {**cast("dict[str, Any]", context)}
+    for answered in answers_to(next(replies, {}), made):
+        changed |= answered.answer["context"]
+    messages: list[Any] = rendered([*entries, *made])
+    open_calls = {address: calls["made"] for address, calls in subflow.calls.items()}
+    asked, end, text, failed = (agent[name] for name in ("asked", "end", "text", "failed"))
+    return Conversation(messages, changed, agent["active"], open_calls, asked, end, text, failed)
 
 
 class _Origin(TypedDict):
@@ -134,18 +141,21 @@ class AgentEvents:
     ) -> None:
         self._steps: list[StepSpec] = flow["steps"]
         self.execution = execution
-        self._callers, self._inside = _callers(flow)
-        turns = (spec for spec in self._steps if spec.get("kind") == TURN)
+        turns = [spec for spec in self._steps if spec.get("kind") == TURN]
         self._answers = ArrivingAnswers(
             {_name(turn) for turn in turns if turn["task"]["agent"].get("returns")}
         )
+        self._callers = {
+            number: spec for spec in turns for number in spec["exchange"]["callees"].values()
+        }
+        """Step that is called → the step of the agent that calls it."""
         known = before or {}
         self._active = {at: self._called(value.active) for at, value in known.items()}
         """Address of a step that runs agents → name of the active agent."""
-        self._calls = {at: value.calls for at, value in known.items()}
-        """Address of a step that runs agents → calls of the newest reply, by their places in it."""
-        self._errors: dict[str, str] = {}
-        """Address of a call → error of its tool."""
+        self._calls = {at: made for value in known.values() for at, made in value.calls.items()}
+        """Address of a round → the calls that it makes."""
+        self._withheld: dict[str, list[Any]] = {}
+        """Address of a step that runs agents → answers that a hook is about to see."""
         self._asked: dict[str, Any] = {}
         """Id of a question → the last reported data about it."""
 
@@ -179,10 +189,9 @@ class AgentEvents:
             return
         spec = self._steps[seen.step]
         if spec.get("kind") == TURN:
-            yield from self._turn(seen)
+            if is_round(seen.address):
+                yield from self._turn(seen)
         elif seen.step in self._callers:
-            yield from self._result(seen)
-        elif "teller" in spec or seen.step in self._inside:
             yield from self._call(seen)
         elif seen.address in self._active and seen.status in {"succeeded", "failed", "cancelled"}:
             error = "" if seen.error is None else _words(seen.error)
@@ -207,44 +216,73 @@ class AgentEvents:
             of = self._of(agent, seen.address)
             yield ModelFailed(kind, _words(seen.error), seen.attempt, **of)
         elif seen.status == "succeeded" and isinstance(seen.output, Mapping):
-            self._calls[above] = {str(call["place"]): call for call in seen.output["calls"]}
-            yield ModelReplied(seen.output, **self._of(agent, seen.address))
+            yield from self._round(seen.output, agent, above, seen.address)
+
+    def _round(
+        self, output: Mapping[str, Any], agent: str, above: str, address: str
+    ) -> Iterator[AgentPart]:
+        """Yield the parts of a round that has ended: its reply, and answers without a tool."""
+        if output.get("calls"):
+            self._calls[address] = output["calls"]
+        added = [*output.get("before", ()), *output.get("told", ())]
+        withheld = self._withheld.pop(above, [])
+        hooked = [one for one in added if "hooked" in one]
+        if withheld and output.get("state", {}).get("stage", [""])[0] == "after_call":
+            self._withheld[above] = [*withheld, *hooked]
+        else:
+            for answered in answers_to({}, [*withheld, *hooked]):
+                yield self._answer(answered, agent, address)
+        if "message" in output:
+            yield ModelReplied(output, **self._of(agent, address))
+        for answered in answers_to({}, [one for one in added if one.get("role") == "tool"]):
+            yield self._answer(answered, agent, address)
 
     def _call(self, seen: Observation) -> Iterator[AgentPart]:
-        spec, item = self._steps[seen.step], _around(seen.address)
-        if seen.step in self._inside and seen.error is not None and seen.status == "succeeded":
-            self._errors[item] = _words(seen.error)
+        spec, caller = self._steps[seen.step], self._callers[seen.step]
         if "teller" not in spec or seen.status not in {"running", "succeeded", "failed"}:
             return
-        call = self._call_at(item) if seen.step in self._inside else {}
-        name = str(spec["id"])
+        call, agent = self._call_at(seen.address), _name(caller)
+        if seen.status != "running" and seen.attempt:
+            return  # the end of an attempt, after which the call may go on
+        entry = call.get("entry", {})
+        tool, id = str(entry.get("name", spec["id"])), str(entry.get("id", ""))
         given: Any = seen.input if isinstance(seen.input, Mapping) else {}
-        arguments = given.get("args", given.get("_args", given))
+        arguments = given.get("args", given.get("_args", call.get("args", given)))
         if spec.get("kind") == _FUNCTION:
-            name = name.rpartition(".")[2]
             arguments = given.get("args", {}) if spec["task"]["function"] else {}
-        agent = self._inside.get(seen.step) or self._active.get(_around(item), "")
-        of, tool, id = self._of(agent, seen.address), call.get("name", name), call.get("id", "")
         shown = arguments if isinstance(arguments, Mapping) else given
+        of = self._of(agent, seen.address)
         if seen.status == "running":
-            yield ToolCallPart(str(tool), shown, str(id), **of)
+            yield ToolCallPart(tool, shown, id, **of)
             return
         output = seen.output if isinstance(seen.output, Mapping) else None
-        yield ToolEnded(str(tool), shown, str(id), shown_status(seen, spec), output, **of)
+        yield ToolEnded(tool, shown, id, shown_status(seen, spec), output, **of)
+        if not entry:
+            return
+        ended = {
+            **entry,
+            **({"output": seen.output} if seen.error is None else {"error": seen.error}),
+        }
+        hooks = caller["task"]["agent"].get("hooks", ())
+        if any(hook["when"] == "after_call" for hook in hooks):
+            above = _around(_around(seen.address))
+            self._withheld.setdefault(above, []).append(ended)
+            return
+        for answered in answers_to({}, [ended]):
+            yield self._answer(answered, agent, seen.address)
 
-    def _result(self, seen: Observation) -> Iterator[AgentPart]:
-        """Yield the result of a call as sent to the model, once the call has ended."""
-        message = answering_message(seen.output) if seen.status == "succeeded" else {}
-        if not message or not isinstance(seen.output, Mapping):
-            return  # it begins, or all calls have ended
-        content, error = str(message["content"]), self._errors.pop(seen.address, "")
-        yield ToolResultPart(
+    def _answer(self, answered: AnsweredCall, agent: str, address: str) -> ToolResultPart:
+        """Return the result of a call as sent to the model."""
+        message, entry = answered.answer["messages"][0], answered.entry
+        content = str(message["content"])
+        error = _words(entry["error"]) if "error" in entry else content.removeprefix(ERROR)
+        return ToolResultPart(
             tool=str(message.get("name") or ""),
-            value=value_of(seen.output.get("value")),
+            value=value_of(answered.answer["value"]),
             error=error if content.startswith(ERROR) else "",  # a hook may have answered instead
             call=str(message.get("tool_call_id") or ""),
             result=unmarked(content),
-            **self._of(self._callers[seen.step], seen.address),
+            **self._of(agent, address),
         )
 
     def _question(self, wait: Mapping[str, Any]) -> Iterator[AgentPart]:
@@ -255,32 +293,18 @@ class AgentEvents:
         if wait["kind"] not in LISTED or self._asked.get(wait["id"]) == fields:
             return
         self._asked[wait["id"]] = fields
-        item = _around(wait["address"])
-        call, agent = self._call_at(item), self._active.get(_around(item), "")
+        call = self._call_at(wait["address"]).get("entry", {})
+        agent = self._active.get(_around(_around(wait["address"])), "")
         tool = str(call.get("name") or wait.get("tool", ""))
         yield QuestionPart(wait, tool, str(call.get("id", "")), **self._of(agent, wait["address"]))
 
-    def _call_at(self, item: str) -> Mapping[str, Any]:
-        """Return a call as the model made it, by the address of its item, or an empty mapping."""
-        place = item.rpartition("[")[2].removesuffix("]")
-        return self._calls.get(_around(item), {}).get(place, {})
-
-
-def _callers(flow: CompiledFlow) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the steps that run calls, and the steps inside them, with their agents' names."""
-    callers: dict[int, str] = {}
-    inside: dict[int, str] = {}
-    steps, bodies = flow["steps"], flow["bodies"]
-    for body in bodies:
-        numbers = {steps[number]["id"]: number for number in body["steps"]}
-        for spec in (steps[number] for number in body["steps"]):
-            calls = None
-            if spec.get("kind") == TURN:
-                calls = numbers.get(calls_of(spec["task"]["agent"]["name"]))
-            if calls is not None:
-                callers[calls] = _name(spec)
-                inside |= dict.fromkeys(bodies[steps[calls]["child"]]["steps"], _name(spec))
-    return callers, inside
+    def _call_at(self, address: str) -> Mapping[str, Any]:
+        """Return the call that a step carries out, or an empty mapping."""
+        around, _, step = address.rpartition("/")
+        callee, _, number = step.partition("#")
+        made = [call for call in self._calls.get(around, ()) if call["callee"] == callee]
+        place = int(number or 1) - 1
+        return made[place] if place < len(made) else {}
 
 
 def _name(turn: StepSpec) -> str:
@@ -303,9 +327,8 @@ class Subflow(NamedTuple):
     """Address of the step that runs it."""
     state: Mapping[str, Plain]
     """Key → value."""
-    items: Mapping[str, list[Plain]]
-    """Step → outputs of the successful items of each running map, in item order. The state contains
-    their writes once the map has ended."""
+    calls: Mapping[str, Calls]
+    """Address of a round → the calls that are being made."""
 
 
 def subflows(graph: Graph, state: State) -> Iterator[Subflow]:
@@ -317,13 +340,9 @@ def subflows(graph: Graph, state: State) -> Iterator[Subflow]:
     """
     view = View(graph, state)
     for scope in view.subflows():
-        items: dict[str, list[Plain]] = {}
-        for number in scope["live"]:
-            act = state["acts"][number]
-            if "results" in act:
-                ended = [result for result in act["results"] if result is not None]
-                items[view.node(act).id] = [
-                    result[1] for result in ended if result[0] == "succeeded"
-                ]
+        units = (
+            state["units"][unit] for act in scope["live"] for unit in state["acts"][act]["units"]
+        )
+        calls = {view.address(unit): unit["calls"] for unit in units if "calls" in unit}
         values = {key: cell[0] for key, cell in view.vars_of(scope["frame"]).items()}
-        yield Subflow(scope["path"].rstrip("/"), values, items)
+        yield Subflow(scope["path"].rstrip("/"), values, calls)

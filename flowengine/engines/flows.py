@@ -183,6 +183,7 @@ class LoadedFlow(NamedTuple):
 
                 - `next`: to the next step
                 - `error`: from a step or the start of a flow to the target of an error handler
+                - `call`: from an agent to a step that it calls
                 - `enter`: from a step to the start of the group or flow that it runs
                 - `begin`: to the start of a flow that it starts as a separate execution
                 - `trigger`: from the start of a flow

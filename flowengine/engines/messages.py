@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from flowengine.engines.actors import Actor
-from flowengine.engines.executions.linked_flows import LinkedFlow
+from flowengine.engines.executions.linked_flows import LinkedFlow, read
 from flowengine.engines.executions.parts import RECEIVER
 from flowengine.engines.host import Host
 from flowengine.engines.notifications import notify
@@ -83,7 +83,7 @@ def send_signal(
         linked = host.flows.by_hash(host.store.execution(execution).hash)
         event["data"] = check(linked, name, data)
         if step is not None or name in linked.graph.received:
-            place = _place(host, execution, name, event["data"], step)
+            place = _place(host, execution, name, event["data"], step, id)
             event |= {} if place is None else {"step": place}
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
@@ -101,8 +101,12 @@ def send_signal(
     return Sent(sent.execution, id, None, sent.began, sent.first)
 
 
-def _place(host: Host, execution: str, name: str, data: Any, step: str | None) -> str | None:
+def _place(
+    host: Host, execution: str, name: str, data: Any, step: str | None, id: str
+) -> str | None:
     """Return the address of the step whose subflow receives a signal. None: any receiver.
+
+    A message that is sent again goes where it went before, as that step may have ended since.
 
     Raises:
         Conflict: Several receive it in their state, or none does.
@@ -125,6 +129,9 @@ def _place(host: Host, execution: str, name: str, data: Any, step: str | None) -
             message = f"the signal {name!r} does not fit state.{keys[places[step]]}: {fault}"
             raise InputError(message, field="data", plain=message, flow=stored.context.flow)
         return step
+    for before in read(host.store, execution):
+        if before["type"] == "message" and before.get("id") == id:
+            return before.get("step")
     those = ", ".join(str(place) for place in places) or "none"
     if step is None and places:
         message = f"{len(places)} steps of execution {execution} receive the signal {name!r}"

@@ -24,14 +24,14 @@ from flowengine.kernel.graph.specs import CompiledFlow
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys of specs whose int is the number of an expression."""
 OPAQUE = frozenset({"task", "meters", "adapter", "raises", "names", "named", "forgets", "sources",
-                    "ways", "outcomes"})  # fmt: skip
+                    "outcomes", "exchange"})  # fmt: skip
 """Keys of specs that hold no expressions."""
 PAIRS = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, in any order."""
 DECLARED = frozenset({"outputs", "signals"})
 """Keys of declarations by name. Only `value` and `key` of a declaration are values, and the rest is
 plain data, such as a JSON Schema."""
-PLACES = frozenset({"at", "tool", "declared", "teller", "says", "said", "ways", "ahead"})
+PLACES = frozenset({"at", "tool", "declared", "teller", "says", "ahead"})
 """Keys for positions, names, descriptions, and parts that may be loaded early."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")
 """Sections that hold no numbers of expressions where they hold plain data."""

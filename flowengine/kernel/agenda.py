@@ -26,6 +26,7 @@ from flowengine.kernel.steps import (
     attempt_outcomes,
     attempts,
     cancelling,
+    exchanges,
     handlers,
     loops,
     maps,
@@ -196,6 +197,9 @@ AGENDA = {
     "test_until": of_any(entries.test_until)(_test_until),
     "pause_before_round": of_unit(entries.pause_before_round)(loops.pause_before_round),
     "limit": of_unit(entries.limit)(recovery.limit_anew),
+    "answered": of_act(entries.answered)(exchanges.answered),
+    "calls_ended": of_unit(entries.calls_ended)(exchanges.calls_ended),
+    "calls_answered": of_unit(entries.calls_answered)(exchanges.keep_answers),
     "cancel": of_unit(entries.cancel)(cancelling.cancel),
     # The end of a unit
     "unit_ended": of_unit(entries.unit_ended)(attempt_outcomes.unit_ended),

@@ -6,7 +6,7 @@ An engine carries them out once the event is on disk.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
@@ -57,6 +57,11 @@ class Run(NamedTuple):
     """The `state.records.Child` of the execution that it starts in the background."""
     inputs: Plain = None
     """Answers to questions of earlier attempts of the call: see `input_questions.given`."""
+    answers: list[Any] | None = None
+    """The answers to the calls of the attempt before, see `steps.exchanges`. None: it is the
+    first."""
+    caught: ErrorData | None = None
+    """The error of its last round, if it catches it."""
 
 
 class Stop(NamedTuple):

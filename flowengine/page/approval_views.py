@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import ValidationError
 
-from flowengine.agents.actions import summary
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound
 from flowengine.kernel.notation.times import parse_time
 from flowengine.page.choices import decided_rows, effects, in_lines, rows_of, why_not
@@ -342,7 +341,7 @@ def _made_call(call: ApiCall, wait: Any) -> dict[str, Any] | None:
     except NotFound:
         return None
     error, output = step.get("error"), step.get("output")
-    text = error["message"] if error else summary(output) or in_lines(output)
+    text = error["message"] if error else step.get("summary") or in_lines(output)
     is_shown = "ended_at" in step and call.may(Right.CONTENT, wait["flow"])
     return {**step, "text": text if is_shown else ""}
 

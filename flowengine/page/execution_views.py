@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from flowengine.agents.actions import OFFER, REDUCTION, TURN, reduction, shown
-from flowengine.agents.generated_steering import STEER
+from flowengine.agents.actions import TURN, reduction, shown
+from flowengine.agents.agent_state import STEER
+from flowengine.agents.first_messages import asked, opened_with
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import ENDED, Update
@@ -21,6 +22,7 @@ from flowengine.engines.stream_parts import (
 )
 from flowengine.errors import NotFound
 from flowengine.kernel.commands import Observation
+from flowengine.kernel.notation.addresses import is_round
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.choices import why_not
 from flowengine.page.flow_views import address_again, graph, titles_of
@@ -115,6 +117,8 @@ class ConversationView:
         """Agent → tool → its calls, and the turns of the agent, whose tool is empty."""
         self.begun: dict[str, int] = {}
         """Address of a turn → when its model was called (ms)."""
+        self.said: list[str] = []
+        """Messages of users among the entries that the agents have not stored yet."""
         self.calls: dict[str, ToolCallEntry] = {}
         """Id → the last call with this id."""
 
@@ -141,30 +145,58 @@ def conversations(engine: Engine, execution: str) -> dict[str, ConversationView]
         _add_messages(views, seen, spec)
         for part in events.of(Update(execution, "step", {}, seen)):
             _add(views, part, seen.at)
+        if spec.get("kind") == TURN and seen.status == "succeeded" and is_round(seen.address):
+            _add_follow_up(_at(views, _around(seen.address)), seen)
     return {address: value for address, value in views.items() if value.entries}
 
 
 def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: Any) -> None:
     """Add the messages of users, reductions of the conversation, and when turns begin."""
-    one = _at(views, _around(seen.address))
-    if seen.status == "running" and spec.get("kind") == TURN:
-        one.begun[seen.address] = seen.at
-    if seen.status != "succeeded":
+    at, ended = format_time(seen.at), seen.status == "succeeded"
+    if ended and spec.get("chat") and isinstance(seen.output, str) and seen.output:
+        _add_said(_at(views, _around(_around(seen.address))), seen.output, at)
+    if spec.get("kind") != TURN or not is_round(seen.address):
         return
-    at = format_time(seen.at)
-    if spec.get("kind") == OFFER and isinstance(seen.output, Mapping):
-        for message in seen.output.get("messages", ()):
-            if message.get("role") == "user":
-                one.entries.append(
-                    ConversationEntry("user", "", at, shown(message.get("content"), "\n"))
-                )
-    elif (spec.get("chat") or spec.get("said")) and isinstance(seen.output, str) and seen.output:
-        one.entries.append(ConversationEntry("user", "", at, seen.output))
-    elif spec.get("kind") == REDUCTION and isinstance(seen.output, Mapping):
+    one = _at(views, _around(seen.address))
+    if seen.status == "running":
+        one.begun[seen.address] = seen.at
+        if not one.entries and isinstance(seen.input, Mapping) and "args" in seen.input:
+            for message in opened_with({}, asked(seen.input)[1])["messages"]:
+                if message["role"] == "user":
+                    _add_said(one, shown(message.get("content"), "\n"), at)
+    if not ended or not isinstance(seen.output, Mapping):
+        return
+    _add_stored(one, seen.output.get("before", ()), at)
+    if "left_out" in seen.output:
         agent = spec["task"]["agent"]["name"]
         text = f"The context of {agent}: {reduction(seen.output)}."
         summary = str(seen.output.get("summary", ""))
         one.entries.append(ConversationEntry("note", "", at, text, summary, address=seen.address))
+
+
+def _add_follow_up(conversation: ConversationView, seen: Observation) -> None:
+    """Add the next message of the user, which agents take after an answer."""
+    output: Any = seen.output
+    told = [message for message in output.get("told", ()) if message.get("role") == "user"]
+    if "asked" in output.get("state", {}):
+        _add_stored(conversation, told[-1:], format_time(seen.at))
+
+
+def _add_stored(conversation: ConversationView, messages: Iterable[Any], at: str) -> None:
+    """Add the messages of users that agents have stored, without those that are shown already."""
+    for message in messages:
+        if message.get("role") == "user":
+            text = shown(message.get("content"), "\n")
+            if text in conversation.said:
+                conversation.said.remove(text)
+            else:
+                conversation.entries.append(ConversationEntry("user", "", at, text))
+
+
+def _add_said(conversation: ConversationView, text: str, at: str) -> None:
+    """Add a message of a user that the agents have not stored yet."""
+    conversation.said.append(text)
+    conversation.entries.append(ConversationEntry("user", "", at, text))
 
 
 def _add(views: dict[str, ConversationView], part: AgentPart, now: int) -> None:
@@ -182,8 +214,8 @@ def _add(views: dict[str, ConversationView], part: AgentPart, now: int) -> None:
         )
         _at(views, _around(part.step)).entries.append(note)
     elif isinstance(part, ToolCallPart | ToolResultPart):
-        above = _around(part.step) if part.kind == "tool_result" else _around(_around(part.step))
-        one = _at(views, above)
+        turn = part.step if is_round(part.step) else _around(part.step)
+        one = _at(views, _around(turn))
         call = one.calls.get(part.call)
         if call is None:
             return

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from flowengine.agents.actions import UsageTotals, outputs_in, usage_of
 from flowengine.agents.agent import AgentDefinition, Response, turn_limit
 from flowengine.agents.agent_declarations import declarations
+from flowengine.agents.conversation import rendered
 from flowengine.agents.first_messages import unmarked_message
 from flowengine.agents.termination import CASE_TOOLS, TURNS, ended_by_word, is_case_tool
 from flowengine.agents.tool_answers import with_data
@@ -359,15 +360,15 @@ def _end_with_answer(reply: Response) -> None:
 
 
 def history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return messages without marks, with images that are stored as artifacts of the execution.
+    """Return a conversation without marks, with images that are artifacts of the execution.
 
     Args:
         engine: The engine with the execution.
         execution: Its full id.
-        messages: Those in its state.
+        messages: Its entries in the state, or the messages themselves.
     """
     find = KeptFiles(engine.store, execution).path
-    return [with_data(unmarked_message(message), find) for message in messages]
+    return [with_data(unmarked_message(message), find) for message in rendered(messages)]
 
 
 def _usage(engine: Engine, execution: str, until: int | None = None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from flowengine.engines.host import Host
 from flowengine.engines.starting.beginning import exists
-from flowengine.kernel.graph.specs import CompiledFlow
 
 SESSION = "session"
 """The label that contains the name of a session, and the kind of its waits."""
@@ -17,6 +16,7 @@ SESSIONS = "sessions"
 """Id of the flow of all sessions, by which they are listed."""
 STEP = "run"
 """The step that runs the agents, in the flow of runs in Python."""
+_PLACE = re.compile(rf"{STEP}/(.+?)(#\d+)?@\d+/\1\.person")
 _LONGEST = 60
 
 
@@ -25,59 +25,30 @@ class Place(NamedTuple):
 
     wait: str
     """Id of the wait."""
-    step: str
-    """Id of the step, in the flow of the agents."""
-    number: int
-    """How many times the session has waited, this time included."""
+    address: str
+    """Address of the question to the user, in a round of the agent that has answered."""
 
     @classmethod
     def of(cls, waits: Sequence[Mapping[str, Any]]) -> Place | None:
         """Return the place of a session with these waits, or None if it waits for no message."""
         for wait in waits:
-            if wait.get("chat") and wait["address"].rpartition("/")[0] == STEP:
-                return cls.at(wait["address"], wait["id"])
+            if wait.get("chat") and _PLACE.fullmatch(wait["address"]):
+                return cls(wait["id"], wait["address"])
         return None
 
-    @classmethod
-    def at(cls, address: str, wait: str = "") -> Place:
-        """Return the place with an address.
 
-        Args:
-            address: Address of an activation of the step.
-            wait: Id of the wait.
-        """
-        step, _, number = address.rpartition("/")[2].partition("#")
-        return cls(wait, step, int(number or 1))
-
-    @property
-    def address(self) -> str:
-        """Address of the activation."""
-        return f"{STEP}/{self.step}" + (f"#{self.number}" if self.number > 1 else "")
-
-    def back(self, messages: int) -> Place | None:
-        """Return the place some messages earlier, or None if there is none."""
-        number = self.number - messages
-        return self._replace(wait="", number=number) if 0 < number <= self.number else None
-
-    def next(self) -> Place:
-        """Return the place after the answer to the next message."""
-        return self._replace(wait="", number=self.number + 1)
-
-
-def messages_sent(
-    flow: CompiledFlow, entries: Iterable[Mapping[str, Any]]
-) -> Iterator[tuple[int, Place]]:
-    """Yield the messages after the first of a session, with the numbers of their events.
+def messages_sent(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """Yield the messages after the first of a session.
 
     Args:
-        flow: The flow of the session.
         entries: Its journal.
+
+    Yields:
+        The numbers of their events, and the addresses of the places where they were awaited.
     """
-    steps = {f"{STEP}/{spec['id']}" for spec in flow["steps"] if "chat" in spec}
     for entry in entries:
-        address = entry.get("address") or ""
-        if entry["type"] == "decided" and address.partition("#")[0] in steps:
-            yield entry["seq"], Place.at(address)
+        if entry["type"] == "decided" and _PLACE.fullmatch(entry["address"]):
+            yield entry["seq"], entry["address"]
 
 
 def session_id(name: str) -> str:

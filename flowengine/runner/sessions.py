@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
-from itertools import count
+from itertools import count, dropwhile
 from threading import Lock
 from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary
@@ -141,7 +141,8 @@ class SessionWork(Work):
             idle = idle + 1 if is_idle else 0
             if idle > 1:
                 if self._unanswered(engine, sent) == self._message:
-                    self._begins, self._place = True, place or self._last(engine)
+                    places = [Place("", address) for _, address in self._sent_places(engine)]
+                    self._begins, self._place = True, place or (places[-1] if places else None)
                     return await self._answered(engine)
                 with _patience(engine):
                     await engine.resume_async(self.id, runtime_resources=self.resources)
@@ -183,24 +184,17 @@ class SessionWork(Work):
                 return await engine.resume_async(self.id, runtime_resources=self.resources)
             await asyncio.sleep(_PAUSE)
 
-    def _last(self, engine: Engine) -> Place | None:
-        """Return where the session waited for its newest message. None: at no place, it began."""
-        places = [place for _, place in self._sent_after(engine, 0)]
-        return places[-1] if places else None
-
-    def _sent_after(self, engine: Engine, number: int) -> Iterator[tuple[int, Place]]:
-        """Yield the events with the messages after those sent at a number of places."""
-        flow, entries = engine.executions.flow_of(self.id), engine.executions.events(self.id)
-        sent = messages_sent(flow.compiled, entries)
-        return (message for message in sent if message[1].number > number)
+    def _sent_places(self, engine: Engine) -> Iterator[tuple[int, str]]:
+        """Yield the events with the messages after the first, and the addresses of their places."""
+        return messages_sent(engine.executions.events(self.id))
 
     def _until(self, engine: Engine) -> int | None:
         """Return the number of the event with the message after the own one, if it has arrived."""
-        number = 0 if self._place is None else self._place.number
-        here = Place.of(engine.executions.result(self.id).waits)
-        if here is not None and here.number == number + 1:
-            return None
-        return next((seq for seq, _ in self._sent_after(engine, number)), None)
+        sent = self._sent_places(engine)
+        if (place := self._place) is not None:
+            sent = dropwhile(lambda message: message[1] != place.address, sent)
+            next(sent, None)
+        return next((seq for seq, _ in sent), None)
 
     def _check_open(self, result: ExecutionResult) -> None:
         """Refuse a session that has ended, or waits for something else than a message."""

@@ -17,7 +17,14 @@ from flowengine.engines.reading import Group
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.runner.responses import described, history
-from flowengine.runner.session_places import SESSION, SESSIONS, STEP, Place, session_of
+from flowengine.runner.session_places import (
+    SESSION,
+    SESSIONS,
+    STEP,
+    Place,
+    messages_sent,
+    session_of,
+)
 from flowengine.runner.work import Work, check_inputs
 from flowengine.util.blocking import blocking, on_loop
 
@@ -218,8 +225,8 @@ class Sessions(Group):
             )
         self._host.flows.forget()
 
-    def _forked(self, id: str, at: Place, new: str, labels: Mapping[str, str]) -> str:
-        forked = fork(self._host, id, at.address, None, None, new, labels, self._engine.user)
+    def _forked(self, id: str, at: str, new: str, labels: Mapping[str, str]) -> str:
+        forked = fork(self._host, id, at, None, None, new, labels, self._engine.user)
         return self._driving.leave(forked).execution
 
     def _find(self, name: str) -> str:
@@ -237,23 +244,24 @@ class Sessions(Group):
             raise Conflict(f"there is a session {name!r} already", hint="take another name")
         return id
 
-    def _place(self, id: str, name: str, drop: int) -> Place:
-        """Return the place at which a session waited for a message, some messages ago."""
+    def _place(self, id: str, name: str, drop: int) -> str:
+        """Return the address at which a session waited for a message, some messages ago."""
+        sent = messages_sent(self._public.executions.events(id))
+        places = [address for _, address in sent]
         for status in ("pending", "closed"):
             page = self._public.approvals.list(
-                execution=id, status=status, kinds=["session"], limit=1
+                execution=id, status=status, kinds=[SESSION], limit=1
             )
-            if (place := Place.of(page.items)) is not None:
-                break
-        else:
+            if (last := Place.of(page.items)) is not None and last.address not in places:
+                places.append(last.address)
+        if not places:
             raise Conflict(f"the session {name!r} has no answer yet")
-        at = place.back(drop)
-        if at is None:
+        if not 0 <= drop < len(places):
             raise UsageError(
                 f"the session {name!r} has no {drop} messages after its first",
                 hint="end or delete it, and seed another one",
             )
-        return at
+        return places[-1 - drop]
 
 
 def _of_outputs(result: ExecutionResult, inputs: Mapping[str, Any]) -> Conversation:

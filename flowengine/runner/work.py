@@ -26,6 +26,7 @@ from flowengine.runner.session_places import SESSION, STEP
 from flowengine.sdk.python.argument_checks import check_kind, in_words
 from flowengine.sdk.python.schema_forms import is_plain
 from flowengine.sdk.steps.context import LIVE
+from flowengine.sdk.tools.call_answers import context_of
 from flowengine.util.blocking import on_this_loop
 
 # Arguments of the methods that run agents, and the validation of their inputs.
@@ -148,7 +149,7 @@ class Reporter:
         self._ends = ends
         self._concerns = concerns
         self._changed: dict[str, dict[str, str]] = {}
-        """Address of the calls of a reply → key of the context → address of the call that set it.
+        """Address of a round → key of the context → address of the call that set it.
         """
 
     def __call__(self, update: Update) -> None:
@@ -178,8 +179,8 @@ class Reporter:
             status = "started" if event.kind == "tool_call" else event.status
             data = {"tool": event.tool, "arguments": {**event.arguments}, "status": status}
             yield "tool_call", f"tool {event.tool} {status}", data, "INFO"
-            if event.kind == "tool_end" and status == "succeeded" and event.output is not None:
-                yield from self._clashes(event.step, event.output.get("context") or {})
+            if event.kind == "tool_end" and status == "succeeded":
+                yield from self._clashes(event.step, context_of(event.output))
         elif event.kind == "ended" and self._ends:
             yield "termination", *termination(event.status, event.error), "INFO"
 
@@ -187,7 +188,7 @@ class Reporter:
         self, step: str, context: Mapping[str, Any]
     ) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
         """Yield the keys of the context that were set by two calls of one reply."""
-        before = self._changed.setdefault(step.rpartition("[")[0], {})
+        before = self._changed.setdefault(step.rpartition("/")[0], {})
         for key in context:
             if key in before:
                 text = f"context variable {key!r} was set by two calls of one reply"

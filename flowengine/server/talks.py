@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from flowengine.agents.generated_checks import answer_check
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import ExecutionResult, Update
@@ -97,18 +96,17 @@ class _CheckedReplies:
     def add(self, part: AgentPart, spec: StepSpec) -> None:
         """Add the next part, of a step."""
         self._parts.append(part)
-        if part.kind != "reply" or not (checks := spec["task"]["agent"].get("arriving")):
+        if part.kind != "reply" or "arriving" not in spec["task"]["agent"]:
             return
         if not [*part.reply.calls]:
-            name = spec["task"]["agent"]["name"]
-            ids = {answer_check(name, check["check"]) for check in checks}
+            ids = {check["step"] for check in spec["task"]["agent"]["after"]}
             self._open[part.step.rpartition("/")[0]] = len(self._parts) - 1, part, ids
         unwritten = {**part.reply.message, "content": "", "reasoning": ""}
         self._parts[-1] = replace(part, output={**(part.output or {}), "message": unwritten})
 
     def note(self, seen: Observation, spec: StepSpec) -> None:
         """Note the outcome of a check."""
-        above = seen.address.rpartition("/")[0]
+        above = seen.address.rpartition("/")[0].rpartition("/")[0]
         place, part, ids = self._open.get(above, (0, None, set[str]()))
         if part is None or spec["id"] not in ids or seen.status not in ("succeeded", "failed"):
             return

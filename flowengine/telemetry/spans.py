@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from flowengine.agents.actions import AHEAD, TURN, Reply, answering_message
+from flowengine.agents.actions import AHEAD, TURN, Reply
+from flowengine.agents.calls_of_rounds import RoundCalls
 from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.store import ListPage
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+from flowengine.kernel.notation.addresses import is_round
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.notation.traces import LABEL, TRACEPARENT, own_ids, span_of
 
@@ -119,6 +121,7 @@ class ExecutionTracer:
         self.record = record
         self._content = content
         self._open: dict[str, _Open] = {}
+        self._calls = RoundCalls()
         self.trace, self.root = own_ids(record.id)
         self._parent: str | None = None
         if given := TRACEPARENT.fullmatch(record.labels.get(LABEL, "")):
@@ -142,10 +145,11 @@ class ExecutionTracer:
 
     def _observed(self, seen: Observation, spec: StepSpec) -> Iterator[Span]:
         """Note what happened to an activation, and yield the spans that end with it."""
-        if spec.get("plumbing") and spec.get("kind") != AHEAD:
-            return
+        if spec.get("plumbing") or ("exchange" in spec and not is_round(seen.address)):
+            return  # the rounds of an agent have spans
         whole = seen.address.rpartition("/")[2]
-        for sign in re.finditer(r"[\[@]", whole):  # a map has begun with its first item
+        for sign in re.finditer(r"[\[@]", whole if "exchange" not in spec else ""):
+            # a map has begun with its first item
             at = len(seen.address) - len(whole) + sign.start()
             self._begin(seen.address[:at], seen.at, spec)
         step = self._begin(seen.address, seen.at, spec)
@@ -161,6 +165,7 @@ class ExecutionTracer:
                     agent.agent = agent.agent or spec["id"]
         elif seen.status in WAITING and step.wait is None:
             step.wait = seen.at
+        self._calls.note(seen)
         if (seen.status in OVER or seen.status == "retrying") and step.attempt is not None:
             yield self._attempt(seen, step)
         if seen.status in OVER:
@@ -261,8 +266,8 @@ class ExecutionTracer:
             TOOL: spec["id"],
             AGENT: spec["caller"],
         }
-        if message := answering_message(seen.output):
-            attributes[TOOL_CALL] = str(message.get("tool_call_id", ""))
+        if entry := self._calls.of(seen.address).get("entry"):
+            attributes[TOOL_CALL] = str(entry["id"])
         if self._content:
             attributes[TOOL_ARGUMENTS] = _text(given)
             attributes[TOOL_RESULT] = _text(seen.output)
@@ -330,11 +335,10 @@ class ExecutionTracer:
 
 
 def _asks(seen: Observation, spec: StepSpec) -> bool:
-    """Return whether an attempt asks a model. A turn can take the reply of a request before it."""
+    """Return whether an attempt asks a model. A round need not, or takes the reply of a request."""
     if spec.get("kind") != TURN:
         return spec.get("kind") == AHEAD
-    reply = Reply.of(seen.output)
-    return not reply.message or bool(reply.usage)
+    return seen.error is not None or bool(Reply.of(seen.output).usage)
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Value]:

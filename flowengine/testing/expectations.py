@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from flowengine.agents.actions import TURN
+from flowengine.agents.actions import TURN, requested
 from flowengine.engines.executions.execution import Execution
+from flowengine.engines.inspection.call_endings import only_connects
 from flowengine.errors import InputError
 from flowengine.flow.cases import as_data
 from flowengine.flow.models import Loc
@@ -14,7 +15,13 @@ from flowengine.flow.models.cases import Case
 from flowengine.flow.models.expected import Expected, ExpectedCall, ExpectedError, ExpectingCase
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
+from flowengine.kernel.notation.addresses import (
+    around,
+    is_part,
+    is_round,
+    steps_in,
+    without_repetition,
+)
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.texts.json_values import same
 from flowengine.sdk.texts.untrusted import all_unmarked
@@ -39,16 +46,21 @@ def path_of(observations: list[Observation], flow: CompiledFlow) -> list[str]:
 
     Args:
         observations: The observations of the execution.
-        flow: The flow, whose `plumbing` steps are omitted.
+        flow: The flow, whose `plumbing` steps are omitted, and rounds that only make their calls.
     """
     path: dict[str, None] = {}
     plumbing: set[tuple[str, ...]] = set()
+    rounds: set[str] = set()
     for seen in observations:
         if flow["steps"][seen.step].get("plumbing"):
             plumbing.add(tuple(steps_in(seen.address)))
+        elif is_round(seen.address) and only_connects(seen, flow["steps"][seen.step]):
+            rounds.add(seen.address)
         elif seen.status in BEGUN and seen.address not in path:
             path.update(dict.fromkeys(around(seen.address)))
-    return [way for way in path if tuple(steps_in(way)) not in plumbing]
+    begun = [way for way in path if tuple(steps_in(way)) not in plumbing]
+    calls = {way.rpartition("/")[0] for way in begun}
+    return [way for way in begun if way not in rounds or way in calls]
 
 
 class Happened(NamedTuple):
@@ -73,12 +85,8 @@ def agent_calls(happened: Happened) -> Iterator[dict[str, Any]]:
     for seen in happened.observations:
         if seen.status != "succeeded" or steps[seen.step].get("kind") != TURN:
             continue
-        turn: Any = seen.output
-        for call in turn.get("calls", ()):
-            if "name" in call:
-                yield {"name": call["name"], "arguments": all_unmarked(call["args"])}
-            elif call["handoff"]:
-                yield {"name": call["messages"][0]["name"], "arguments": {}}
+        for call in requested(seen.output):
+            yield {"name": call.tool, "arguments": all_unmarked(call.arguments)}
 
 
 def problems(case: Case, player: Player) -> Iterator[Problem]:

@@ -38,6 +38,7 @@ from flowengine.testing.scripts import (
     RequestHistory,
     differences,
     given_to,
+    of_agent,
     rehearsal_of,
     unadapted,
 )
@@ -452,7 +453,7 @@ class _Tape:
             if call.asked is not None:
                 reply = {"with": call.asked, **self._answer(key, call, timed)}
                 id = self.graph.flow["steps"][call.run.step]["id"]
-                replies.setdefault(id, []).append((call.run.address, reply))
+                replies.setdefault(id, []).append((of_agent(call.run.address), reply))
         return _by_place(replies)
 
     def _tools(self, timed: bool) -> dict[str, Any]:

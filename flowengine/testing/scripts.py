@@ -15,7 +15,7 @@ from flowengine.flow.models.cases import Answer, CallAnswer, Case, CaseDecision,
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.kernel.notation.addresses import without_repetition
+from flowengine.kernel.notation.addresses import is_round, without_repetition
 from flowengine.sdk.steps.context import StepContext
 from flowengine.sdk.steps.rehearsals import Rehearsal
 from flowengine.sdk.texts.json_values import same
@@ -41,6 +41,12 @@ class CaseFailed(Exception):
         self.loc = loc
 
 
+def of_agent(address: str) -> str:
+    """Return the address of an agent's step, from that of a round or of another request of it."""
+    own = address.rpartition("@")[0] if is_round(address) else address
+    return without_repetition(own)
+
+
 class RequestHistory:
     """The requests of each step so far, to reduce the next one to its new part."""
 
@@ -54,7 +60,7 @@ class RequestHistory:
             run: The attempt.
             asked: The whole request. The new part of a list that has only grown is its end.
         """
-        place = without_repetition(run.address)
+        place = of_agent(run.address)
         before = self._last.get(place, {})
         self._last[place] = asked = all_unmarked(asked)
         return {name: _new(before.get(name), value) for name, value in asked.items()
@@ -130,7 +136,7 @@ class Scripts:
     def _reply(self, run: Run, asked: Mapping[str, Any]) -> Answer:
         """Return the next reply of a model."""
         id = self._flow["steps"][run.step]["id"]
-        names = (run.address, without_repetition(run.address), id)
+        names = (run.address, of_agent(run.address), id)
         name = next((name for name in names if name in self._case.agents), None)
         if name is None:
             raise CaseFailed(
@@ -300,7 +306,7 @@ def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 
 def _context(run: Run, folder: str) -> StepContext:
     more = {"attempt": run.attempt, "fallback": run.fallback, "approval": run.approved}
-    more["inputs"] = run.inputs or {}
+    more |= {"inputs": run.inputs or {}, "answers": run.answers, "caught": run.caught}
     return attempt_context("case", folder, run.address, run.state or {}, **more)
 
 

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
-from flowengine.agents import generated_hooks, skills
+from flowengine.agents import skills
 from flowengine.agents.actions import failure, summary
 from flowengine.agents.agent import instructions_of
 from flowengine.agents.agent_declarations import declare_in
-from flowengine.agents.context_reduction import ContextReduction
+from flowengine.agents.agent_state import BACKGROUND_STATE, PROGRAM_STATE, STATE, AgentState
 from flowengine.agents.declared import generate
-from flowengine.agents.first_messages import ASKED, chosen, opened
-from flowengine.agents.generated_chat import DERIVED, FOUND
-from flowengine.agents.generated_checks import AHEAD
-from flowengine.agents.generated_programs import STATE
-from flowengine.agents.generated_reductions import READ
-from flowengine.agents.live_functions import function_of
+from flowengine.agents.first_messages import ASKED, asked, chosen, opened
+from flowengine.agents.live_functions import converter, function_of
 from flowengine.agents.models.registry import prepare
 from flowengine.agents.program_rounds import ProgramRound
-from flowengine.agents.rehearsals import opening, reduction, turn
+from flowengine.agents.rehearsals import opening, turn
 from flowengine.agents.server_tools import offered
 from flowengine.agents.tool_answers import envelope, with_kept
-from flowengine.agents.turn_taking import reply_ahead, take_turn, turn_of
+from flowengine.agents.turn_taking import TakenRound, ahead_of, read, sent
 from flowengine.agents.turns import AgentTurn
 from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepKind, Synonym
 from flowengine.sdk.python.user_code import in_time
@@ -126,9 +123,9 @@ class Agent(StepKind):
         )
 
     @classmethod
-    def summary(cls, output: Plain) -> str | None:
+    def summary(cls, kind: str, output: Plain) -> str | None:
         """Return a summary of a turn's reply and calls, or of a call's result."""
-        return summary(output)
+        return summary(kind, output)
 
     @classmethod
     def failure_of(cls, kind: str, output: Plain) -> str | None:
@@ -147,7 +144,7 @@ class Offer(StepKind):
 
     places = ("generated",)
     effect = "idempotent"
-    constants = ("models", "servers", "again")
+    constants = ("models", "servers")
     meters = {}  # noqa: RUF012 - nothing changes it
 
     @classmethod
@@ -156,19 +153,13 @@ class Offer(StepKind):
         anything: dict[str, Plain] = {"type": "object"}
         properties: dict[str, Plain] = {
             "models": anything,
-            "model": {"type": "string"},
+            "labels": anything,
             "args": {},
+            "variables": {},
             "servers": anything,
             "again": {"type": "boolean"},
         }
         return {"type": "object", "properties": properties}
-
-    @classmethod
-    def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
-        """Load the code that the models need. The library for providers takes seconds to load."""
-        for models in chosen(task["models"], labels.get("model", "")).values():
-            for model in models:
-                prepare(model)
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -177,12 +168,12 @@ class Offer(StepKind):
         served: dict[str, Plain] = {}
         left_out: dict[str, str] = {}
         if task.get("servers"):
-            again = task.get("again") is True
+            again = input.get("again") is True
             tools = await offered(context.resources, task["servers"], again=again)
             served, left_out = tools.data, tools.left_out
         for name, why in left_out.items():
             context.log.warning("%s is not offered to the model: %s", name, why)
-        model, args = input.get("model") or "", input.get("args") or {}
+        model, args = asked(input)
         made = await opened(task["models"], model, args, served)
         files = context.execution.artifacts
         made["messages"] = [with_kept(message, files) for message in made["messages"]]
@@ -195,62 +186,6 @@ class Offer(StepKind):
         return opening(task, input)
 
 
-class Reduction(StepKind):
-    """Shortens a conversation that no longer fits, and has a model summarize the omitted part."""
-
-    places = ("generated",)
-    effect = "idempotent"
-    constants = ("agent",)
-    secrets = ("settings",)
-    meters = {  # noqa: RUF012 - nothing changes it
-        "tokens": Meter(("usage.input_tokens", "usage.output_tokens")),
-        "cost_usd": Meter(("usage.cost_usd",)),
-    }
-
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration in the generated flow."""
-        anything: dict[str, Plain] = {"type": "object"}
-        properties = {"agent": anything, "settings": anything}
-        return {"type": "object", "properties": properties}
-
-    @classmethod
-    def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
-        """Return the state that a reduction sees."""
-        return READ
-
-    async def needs(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Mapping[str, Need]:
-        """Return the amounts that the summary may use of budgets."""
-        return await ContextReduction(context, task, input).needs()
-
-    async def execute(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Plain:
-        """Return the position of the cut in the conversation, and the summary."""
-        return await ContextReduction(context, task, input).output()
-
-    def rehearse(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Rehearsal | None:
-        """Return the course of a test case, which contains a summary."""
-        return reduction(context, task, input)
-
-    def request(
-        self,
-        context: StepContext,
-        task: Mapping[str, Plain],
-        input: Mapping[str, Plain],
-        output: Plain,
-    ) -> Mapping[str, Plain] | None:
-        """Return the request for a summary."""
-        made = ContextReduction(context, task, input)
-        if not (made.summarizes and isinstance(output, Mapping) and "summary" in output):
-            return None
-        return made.request(output).as_data()
-
-
 class Program(StepKind):
     """Runs a program of a model in a sandbox, until it ends or waits for answers of tools."""
 
@@ -261,18 +196,20 @@ class Program(StepKind):
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration in the generated flow."""
-        return {"type": "object", "properties": {"agent": {"type": "object"}}}
+        anything: dict[str, Plain] = {"type": "object"}
+        return {"type": "object", "properties": {"agent": anything, "program": anything}}
 
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a program's calls are read from."""
-        return (*Turn.reads(configuration), "calls", *STATE)
+        return (*Turn.reads(configuration), *PROGRAM_STATE)
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Run the program, and return its next calls or the answer to the model."""
-        return await ProgramRound(context, AgentTurn(task["agent"], context.state, "", {})).output()
+        turn = AgentTurn(task["agent"], AgentState(context.state).seen(), "", {})
+        return await ProgramRound(context, turn, input["program"]).output()
 
 
 class AgentSkill(StepKind):
@@ -312,7 +249,7 @@ class AgentSkill(StepKind):
 
 
 class Turn(StepKind):
-    """Calls a model once, for one turn of an agent."""
+    """Takes a round of an agent: calls its model, at most once, and returns what is called next."""
 
     places = ("generated",)
     effect = "idempotent"
@@ -332,41 +269,51 @@ class Turn(StepKind):
             "agent": anything,
             "instructions": text,
             "settings": anything,
+            "args": {},
+            "variables": {},
+            "labels": anything,
         }
         return {"type": "object", "properties": properties}
 
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
-        """Return the state that a turn sees."""
+        """Return the state that a round sees."""
         agent = configuration["agent"]
-        more = (("hooked", generated_hooks.STATE), ("defer", FOUND), ("beside", AHEAD))
-        return (*DERIVED, *(key for name, keys in more if name in agent for key in keys))
+        started = BACKGROUND_STATE if agent["starts"] else ()
+        return (*STATE, *started, *(PROGRAM_STATE if "code" in agent else ()))
+
+    @classmethod
+    def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
+        """Load the code that the models need. The library for providers takes seconds to load."""
+        for models in chosen(task["agent"]["offers"], labels.get("model", "")).values():
+            for model in models:
+                prepare(model)
 
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
         """Return the amounts that the call of the model may use of budgets."""
-        if reply_ahead(context, task) is not None:
-            return dict.fromkeys(self.meters, Need(0, 0, 0))
-        return await turn_of(context, task, await _with_instructions(context, task, input)).needs(
-            context
+        taken = TakenRound(context, task, input)
+        needs = await taken.needs(
+            lambda: _instructions(context, task, input, taken.changed_context)
         )
+        return needs or dict.fromkeys(self.meters, Need(0, 0, 0))
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Call the model, and return its reply and the following calls."""
-        reply = reply_ahead(context, task)
-        if reply is not None:
-            turn = turn_of(context, task, {**input, "instructions": ""})
-            turn.judges = partial(_judge, context)
-            await turn.show(context, reply)
-            return reply
-        given = await _with_instructions(context, task, input)
-        output = await take_turn(context, task, given, partial(_judge, context))
-        if given is not input:  # nothing else records the result of a function
-            output["instructions"] = given["instructions"]
-        return output
+        """Take the round, and return its calls or its end."""
+        taken = TakenRound(context, task, input)
+        instructed: list[str] = []
+
+        async def instructions() -> str:
+            instructed.append(await _instructions(context, task, input, taken.changed_context))
+            return instructed[0]
+
+        made = await taken.result(instructions, partial(_judge, context))
+        if instructed and "instructions" in task["agent"]:
+            made["instructions"] = instructed[0]  # nothing else records the result of a function
+        return made
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether functions or types of the program take part in a turn."""
@@ -376,9 +323,7 @@ class Turn(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Rehearsal | None:
         """Return the course of a test case, which contains the model's reply."""
-        if "instructions" in task["agent"] or reply_ahead(context, task) is not None:
-            return None  # a function of the program supplies them, or there is a reply
-        return turn(context, task, input)
+        return turn(TakenRound(context, task, input))
 
     def request(
         self,
@@ -387,26 +332,58 @@ class Turn(StepKind):
         input: Mapping[str, Plain],
         output: Plain,
     ) -> Mapping[str, Plain] | None:
-        """Return the request to the model, or None if it was too long to be sent."""
-        made = output if isinstance(output, Mapping) else {}
-        if "instructions" in made:  # those that a function returned
-            input = {**input, "instructions": made["instructions"]}
-        sent = turn_of(context, task, input).sent(made.get("model"))
-        return None if sent is None else sent.as_data()
+        """Return the request to the model, or None if it was not called."""
+        return sent(TakenRound(context, task, input), output if isinstance(output, Mapping) else {})
 
 
-class Ahead(Turn):
+class Ahead(StepKind):
     """Calls a model for the next turn of an agent, while checks of the prompt run.
 
-    Followers receive nothing. Its output becomes that of the turn.
+    Followers receive nothing. The next round takes its output as the reply.
     """
+
+    places = ("generated",)
+    effect = "idempotent"
+    constants = ("agent",)
+    secrets = ("settings",)
+    meters = Turn.meters
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration in the generated flow."""
-        schema = super().configuration()
+        schema = Turn.configuration()
         schema["properties"]["held"] = {"type": "array"}
         return schema
+
+    @classmethod
+    def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
+        """Return the state that a request sees."""
+        return Turn.reads(configuration)
+
+    async def needs(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Mapping[str, Need]:
+        """Return the amounts that the call of the model may use of budgets."""
+        return await ahead_of(
+            context, task, input, await _instructions(context, task, input)
+        ).needs(context)
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Call the model, and return its reply."""
+        instructions = await _instructions(context, task, input)
+        turn = ahead_of(context, task, input, instructions)
+        if "returns_type" in turn.agent:
+            turn.convert = converter(context, turn.agent["returns_type"])
+        output = await read(turn, context)
+        if "instructions" in turn.agent:
+            output["instructions"] = instructions
+        return output
+
+    def takes_resources(self, task: Mapping[str, Plain]) -> bool:
+        """Return whether functions or types of the program take part."""
+        return not {"instructions", "returns_type"}.isdisjoint(task["agent"])
 
 
 async def _judge(
@@ -418,20 +395,26 @@ async def _judge(
     return await Python().called(context, function._replace(is_quick=False), given)
 
 
-async def _with_instructions(
-    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-) -> Mapping[str, Plain]:
-    """Return the input of a turn, with instructions from a function if there is one."""
+async def _instructions(
+    context: StepContext,
+    task: Mapping[str, Plain],
+    input: Mapping[str, Plain],
+    changed: Mapping[str, Plain] = MappingProxyType({}),
+) -> str:
+    """Return the instructions of an agent, which a function may return.
+
+    Args:
+        changed: Context variables that the round has changed.
+    """
     agent = task["agent"]
     written = agent.get("instructions")
     if written is None:
-        return input
+        return str(input["instructions"])
 
-    name, variables = agent.get("called", agent["name"]), context_variables(context)
+    name, variables = agent.get("called", agent["name"]), {**context_variables(context), **changed}
     more, objects = written.get("then", ""), context.resources
 
     def text() -> str:
         return instructions_of(name, function_of(context, written), more, variables, objects)
 
-    made = await in_time(context.on_thread(text), f"the instructions of agent {name!r}")
-    return {**input, "instructions": made}
+    return await in_time(context.on_thread(text), f"the instructions of agent {name!r}")

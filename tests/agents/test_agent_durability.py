@@ -55,7 +55,7 @@ def test_an_edit_is_known_after_a_crash_during_the_call(tmp_path: Path, choice: 
         result = engine.approvals.decide(question["id"], choice, **given).result
         assert result is not None
         assert result.status == "succeeded"
-        step = engine.executions.show("it", step="ask/first.calls[1]/add")["steps"][0]
+        step = engine.executions.show("it", step="ask/first@1/add")["steps"][0]
 
     assert case.sent(1)[-1]["content"].replace(": 10", ":10") == (
         '[Before the call was made, a person changed these arguments: {"a":10}]\n\n'
@@ -106,32 +106,33 @@ def test_a_tool_that_must_not_repeat_becomes_a_question_after_a_crash(
         assert len(case.called) > before
 
     assert asked == {
-        "ask/first.calls[1]/add", "ask/first.calls[2]/boom", "ask/first.calls#2[1]/add",
+        "ask/first@1/add", "ask/first@1/boom", "ask/first@2/add",
     }  # fmt: skip
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize(("on_crash", "calls"), [("retry", 2), ("fail", 1)])
 def test_a_tool_says_what_follows_a_crash_in_its_call(
     tmp_path: Path, on_crash: str, calls: int
 ) -> None:
     head = HEAD.replace('"tools:add"}', f'"tools:add", on_crash: {on_crash}}}')
-    cut = []
-    for write in range(3, 7):
-        folder = tmp_path / f"at{write}"
-        folder.mkdir()
-        case = Case(folder, flow(AGENT, head=head), [SCRIPT[1], SCRIPT[2]], by_turn=True)
-        register(NAME, case.model)
-        store = crashed(case, write, "die before")
-        before = len(case.called)
+    case = Case(tmp_path, flow(AGENT, head=head), [SCRIPT[1], SCRIPT[2]], by_turn=True)
+    register(NAME, case.model)
 
-        result = gone_on(case, store)
+    def die(number: int) -> None:
+        if case.called and not store.faults:
+            store.faults[number] = "die before"
 
-        assert result.outputs == {"answer": "10", "agent": "first"}, write
-        if before and case.sent(-1)[-1]["role"] == "tool" and len(case.model.requests) == 2:
-            cut.append((len(case.called), case.sent(-1)[-1]["content"]))
-    assert [count for count, _ in cut] == [calls]
-    assert ("7" in cut[0][1]) == (on_crash == "retry")
+    store = FaultyStore(on_write=lambda number, _: die(number))
+    with pytest.raises(ProcessDied), Engine(store, workdir=tmp_path) as engine:
+        engine.run(case.path, id="it")
+    store.restart()
+    with Engine(store, workdir=tmp_path) as engine:
+        assert engine.resume("it").outputs == {"answer": "10", "agent": "first"}
+
+    assert (len(case.called), len(case.model.requests)) == (calls, 2)
+    [*_, (role, text)] = told(case.sent(-1))
+    assert role == "tool"
+    assert ("7" in text) == (on_crash == "retry")
 
 
 # Shows M47
@@ -159,8 +160,10 @@ def test_a_model_that_fails_loses_nothing(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(tmp_path: Path, fails: bool) -> None:
+@pytest.mark.parametrize(("fails", "at"), [(False, "add#2"), (True, "add")])
+def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(
+    tmp_path: Path, fails: bool, at: str
+) -> None:
     first = call("boom", "c1", why="x") if fails else call("add", "c1", a=1, b=2)
     script = [{"calls": [first, call("add", "c2", a=3, b=4)]}, {"text": "10"}]
     case = Case(tmp_path, flow(AGENT), script, by_turn=True)
@@ -168,7 +171,7 @@ def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(tmp_path: Path, fa
     before = case.called
 
     with case.engine_open() as engine:
-        forked = engine.executions.fork(case.id, from_step="ask/first.calls[2]/add")
+        forked = engine.executions.fork(case.id, from_step=f"ask/first@1/{at}")
 
     assert (forked.status, forked.outputs) == ("succeeded", {"answer": "10", "agent": "first"})
     assert case.called == [*before, "add 3 4"]
@@ -228,7 +231,7 @@ def test_an_operator_is_asked_about_an_interrupted_turn(
     assert (stalled.status, asked) == ("stalled", 1)
     assert (wait["kind"], wait["address"]) == (
         "question",
-        "ask/first.beside/first.ahead" if checked else "ask/first",
+        "ask/first@1/first.ahead" if checked else "ask/first@1",
     )
     assert [one["id"] for one in wait["choices"]] == ["retry", "fail"]
     assert [*reason["commands"]] == ["fail", "retry"]

@@ -26,22 +26,25 @@ def test_a_run_is_a_walk_in_the_compiled_graph(tmp_path: Path) -> None:
 
     graph = load(case.path).to_networkx()
     walked = [
-        f"agents.first:{one['address'].partition('/')[2].partition('#')[0]}"
+        one["address"].partition("/")[2]
         for one in case.journal()
         if one["type"] == "succeeded" and one["address"].count("/") == 1
     ]
 
-    assert walked == [
-        "agents.first:_offer", "agents.first:first", "agents.first:second", "agents.first:second",
-    ]  # fmt: skip
-    for here, there in [
-        ("first", "first.calls"),
-        ("first.calls", "first"),
-        ("first.calls", "second"),
-        ("first.calls", "third"),
-        ("second.calls", "second"),
-    ]:
-        assert graph.has_edge(f"agents.first:{here}", f"agents.first:{there}")
-    assert not graph.has_edge("agents.first:second.calls", "agents.first:first")
+    assert walked == ["first@1", "first@2", "second@1", "second@2"]
+    ways = {
+        (here.partition(":")[2], data["type"], there.partition(":")[2])
+        for here, there, data in graph.edges(data=True)
+        if here.startswith("agents.first:")
+    }
+    assert ways == {
+        ("/start", "next", "first"),
+        ("first", "call", "first.add"),
+        ("first", "call", "boom"),
+        ("first", "next", "second"),
+        ("first", "next", "third"),
+        ("second", "call", "second.add"),
+        *((name, "next", "/end") for name in ("first", "second", "third")),
+    }
     kinds = {data.get("kind") for _, data in graph.nodes(data=True)}
     assert {"agent", "agent_turn", "python"} <= kinds

@@ -66,9 +66,8 @@ def served(
 
 def attempts(case: Case) -> int:
     with case.engine_open() as engine:
-        [offer] = [
-            one for one in engine.executions.show(case.id)["steps"] if one["step"] == "_offer"
-        ]
+        steps = engine.executions.show(case.id, plumbing=True)["steps"]
+        [offer] = [one for one in steps if one["step"] == "first.offer"]
         return int(offer["attempts"])
 
 
@@ -121,10 +120,10 @@ def test_each_call_is_a_step_of_its_own(tmp_path: Path) -> None:
         steps = {one["address"]: one for one in engine.executions.show(case.id)["steps"]}
     assert list(steps) == [
         "ask",
-        "ask/first",
-        "ask/first.calls[1]/github.get_issue",
-        "ask/first.calls[2]/github",
-        "ask/first#2",
+        "ask/first@2",
+        "ask/first@2/github.get_issue",
+        "ask/first@2/github",
+        "ask/first@3",
     ]
 
 
@@ -247,7 +246,7 @@ def test_people_see_why_a_tool_failed_and_the_model_sees_it_in_a_block(tmp_path:
     [told] = [one["content"] for one in case.model.requests[1].messages if one["role"] == "tool"]
     assert told.startswith("Error: ToolError: It failed, for a reason that may quote")
     assert 'is content of "github"' in told
-    step = ["--step", "ask/first.calls[1]/github"]
+    step = ["--step", "ask/first@2/github"]
     for view in (["show", case.id], ["show", case.id, *step], ["events", case.id]):
         shown = flowengine("--store", tmp_path / "store.db", *view).out
         assert "ToolError: fail: fail was given" in shown
@@ -342,7 +341,7 @@ def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     assert offered.parameters["properties"]["n"]["description"] == "How many"
     with case.engine_open() as engine:
         steps = engine.executions.show(case.id, plumbing=True)["steps"]
-    [left_out] = [one["output"]["left_out"] for one in steps if one["address"] == "ask/_offer"]
+    [left_out] = [one["output"]["left_out"] for one in steps if one["step"] == "first.offer"]
     left_out_names = ["doubles", "far", "hides", "huge", "wrong"]
     assert sorted(left_out) == [f"github.{name}" for name in left_out_names]
 
@@ -374,7 +373,7 @@ def test_one_bad_tool_is_left_out_by_name_and_the_server_stays(
     assert "github.text" in refused
     with case.engine_open() as engine:
         steps = engine.executions.show(case.id, plumbing=True)["steps"]
-    [left_out] = [one["output"]["left_out"] for one in steps if one["step"] == "_offer"]
+    [left_out] = [one["output"]["left_out"] for one in steps if one["step"] == "first.offer"]
     assert left_out == {
         "github.entry 3": "it is not a tool with a readable name: no name",
         "github.text": "the schema of its arguments does not describe an object",

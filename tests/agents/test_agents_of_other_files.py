@@ -118,8 +118,8 @@ def test_each_uses_its_own_files_tools_secrets_and_environments(files: Path) -> 
     assert not any(b"s3cr3t-of-lib" in one for one in stored)
     with case.engine_open() as engine:
         steps = [one["address"] for one in engine.executions.show(case.id)["steps"]]
-    assert "ask/lib.second" in steps
-    assert "ask/lib.second.calls[2]/keep" in steps
+    assert "ask/lib.second@1" in steps
+    assert "ask/lib.second@1/keep" in steps
     assert (files / "lib.db").exists()
 
 

@@ -111,13 +111,11 @@ def test_the_model_hears_of_each_end_once_after_it_has_waited(engine: Engine) ->
     assert told[0].count("found") == 2
     tools = [text for role, text in messages if role == "tool"]
     assert [text.count("resolved") for text in tools] == [0, 0, 0, 2]
-    assert [tools[-1].count(f'{{"prompt":"{prompt}"}}') for prompt in "AB"] == [1, 1]
+    assert [tools[-1].count(f'{{"prompt": "{prompt}"}}') for prompt in "AB"] == [1, 1]
     items = engine.executions.list(flow="agents.Helper").items
     assert sorted(one["key_inputs"]["prompt"] for one in items) == ["A", "B"]
     [difference] = record(engine, response.execution, "started two").differences[:1]
     assert "cannot express agents in the background, such as of 'helper'" in difference
-    steps = engine.executions.show(response.execution)["steps"]
-    assert [one["summary"] for one in steps if one["step"] == "list_agents"] == tools[-1:]
     assert statuses(engine) == ["succeeded", "succeeded"]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.generated_chat import FAILED, HELLO
 from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.registry import register, unregister
+from flowengine.agents.rounds.agent_round import FAILED, HELLO
 from tests.agents.flows import Case, call, flow, told
 
 HEAD = """
@@ -215,4 +215,4 @@ def test_an_agent_may_be_called_person(tmp_path: Path) -> None:
     case.run()
     with case.engine_open() as engine:
         [wait] = engine.approvals.list(execution=case.id).items
-    assert (wait["step"], wait["chat"]) == ("person_", True)
+    assert (wait["step"], wait["chat"]) == ("person.person", True)

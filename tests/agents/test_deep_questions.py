@@ -38,9 +38,9 @@ def test_a_question_from_deep_inside_shows_its_way_up(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(AGENTS, head=DEEP), [reply] * 10)
     waits = {wait["address"]: wait for wait in case.run().waits}
 
-    one, two = sorted(waits)
-    assert one == "ask/first.calls[1]/ask_expert/expert.calls[1]/add"
-    assert two == "ask/first.calls[2]/ask_expert/expert.calls[1]/add"
+    two, one = sorted(waits)
+    assert one == "ask/first@1/ask_expert/expert@1/add"
+    assert two == "ask/first@1/ask_expert#2/expert@1/add"
     assert [waits[one]["subject"]["a"], waits[two]["subject"]["a"]] == [1, 2]
 
     with case.engine_open() as engine:

@@ -143,10 +143,11 @@ def test_the_model_of_the_execution_is_loaded_in_place_of_the_others(slow: Slow)
             loaded.append("other")
 
     register("other", Other())
-    task = {"models": {"first": {"model": "slow/one", "fallbacks": ["slow/two"]}}}
+    models = {"first": {"model": "slow/one", "fallbacks": ["slow/two"]}}
+    task = {"agent": {"offers": models}}
 
-    kind_class("agent_offer").ahead(task, {"model": "other/one"})
-    kind_class("agent_offer").ahead(task, {"model": "scripted/missing.yaml"})
+    kind_class("agent_turn").ahead(task, {"model": "other/one"})
+    kind_class("agent_turn").ahead(task, {"model": "scripted/missing.yaml"})
 
     assert loaded == ["other"]
     assert not slow.loading.is_set()

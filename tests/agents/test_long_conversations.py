@@ -48,6 +48,12 @@ def pages(count: int) -> list[Any]:
     return [*({"calls": [call("page", f"c{n}", n=n)]} for n in range(count)), {"text": "read"}]
 
 
+def reductions(one: Case) -> list[Any]:
+    """Return what was left out, from the journal."""
+    values = [event.get("value") or {} for event in one.journal()]
+    return [value for value in values if "left_out" in value]
+
+
 def is_valid(messages: list[Message]) -> bool:
     """Return whether providers accept these: system, user, and each result after its call."""
     if [one["role"] for one in messages[:2]] != ["system", "user"]:
@@ -76,10 +82,7 @@ def test_the_oldest_messages_are_left_out_once_they_no_longer_fit(tmp_path: Path
         assert sum(map(message_tokens, sent)) <= 5000
         assert request.messages[0]["content"] == "You read."
     assert "left out" in one.sent(12)[1]["content"]
-    steps = one.addresses()
-    assert [step for step in steps if "reduce" in step] == [
-        f"ask/first.reduce{n}" for n in ("", "#2", "#3")
-    ]
+    assert len(reductions(one)) == 3
 
 
 def test_between_reductions_a_request_begins_as_the_one_before(tmp_path: Path) -> None:
@@ -90,8 +93,7 @@ def test_between_reductions_a_request_begins_as_the_one_before(tmp_path: Path) -
     for number in range(1, len(one.model.requests)):
         before, now = one.sent(number - 1), one.sent(number)
         changed += now[: len(before)] != before
-    reductions = [step for step in one.addresses() if "reduce" in step]
-    assert changed == len(reductions) > 1
+    assert changed == len(reductions(one)) > 1
     assert len(one.model.requests) > 3 * changed
 
 
@@ -109,11 +111,11 @@ def test_results_before_the_newest_replies_are_notes_and_can_be_read(tmp_path: P
     assert one.answers(7) == ["0" + LONG]
     assert one.answers(8) == ["Error: no call has the id 'c9'"]
     assert all(is_valid(one.sent(n)) for n in range(9))
-    [made, *_] = [e["value"] for e in one.journal() if "left_out" in (e.get("value") or ())]
+    [made, *_] = reductions(one)
     assert (made["rule"], made["left_out"], made["cleared"]) == ("clear", 0, len(notes))
     with one.engine_open() as engine:
         steps = engine.executions.show(one.id)["steps"]
-    [told, *_] = [step["summary"] for step in steps if step["address"] == "ask/first.reduce"]
+    [told, *_] = [step["summary"] for step in steps if "replaces" in (step.get("summary") or "")]
     assert told.startswith(f"replaces {len(notes)} old results by notes, keeps ")
 
 
@@ -123,7 +125,7 @@ def test_where_notes_are_not_enough_a_tool_summarizes(tmp_path: Path) -> None:
     one = case(tmp_path, text, pages(40))
 
     assert one.run().outputs["answer"] == "read"
-    rules = [e["value"]["rule"] for e in one.journal() if "left_out" in (e.get("value") or ())]
+    rules = [made["rule"] for made in reductions(one)]
     summaries = [step for step in one.addresses() if "first.reduce.shorten" in step]
     assert {*rules} == {"clear", "first.reduce.shorten"}
     assert len(summaries) == rules.count("first.reduce.shorten")
@@ -137,7 +139,7 @@ def test_the_history_keeps_all_messages(tmp_path: Path) -> None:
     assert len([e for e in one.journal() if "message" in (e.get("value") or ())]) == 7
     one.model = type(one.model)([{"text": "read anew"}])
     with one.engine_open() as engine:
-        outputs = engine.executions.fork(one.id, from_step="ask/first#3").outputs
+        outputs = engine.executions.fork(one.id, from_step="ask/first@3").outputs
     assert outputs == {"answer": "read anew", "agent": "first"}
     assert one.sent(0)[1:] == sent  # identical to the request before the reduction
 
@@ -161,7 +163,7 @@ def test_a_summary_stands_for_what_is_left_out_and_is_marked(tmp_path: Path) -> 
     assert evil in asked[-1].messages[1]["content"]  # earlier summaries are part of the next one
     for request in asked:
         assert sum(map(message_tokens, request.messages)) <= 6000
-    values = [e.get("value") or {} for e in one.journal() if "left_out" in (e.get("value") or ())]
+    values = reductions(one)
     assert [one["summary"] for one in values] == [evil] * len(asked)
 
 
@@ -187,7 +189,7 @@ def test_a_tool_may_summarize(tmp_path: Path) -> None:
     one = case(tmp_path, agent("{max_tokens: 6000, reduce: shorten}"), pages(12))
 
     assert one.run().outputs["answer"] == "read"
-    assert "ask/first.reduce.shorten" in one.addresses()
+    assert any(step.endswith("/first.reduce.shorten") for step in one.addresses())
     notes = [one.sent(n)[1]["content"] for n in range(13)]
     notes = [note for note in notes if "<summary>" in note]
     assert "\n, then 11 messages\n" in notes[0]
@@ -203,7 +205,7 @@ def test_what_the_provider_refuses_is_reduced_once_and_asked_again(tmp_path: Pat
     refused, again = one.sent(3), one.sent(4)
     assert len(again) < len(refused)
     assert is_valid(again)
-    assert [step for step in one.addresses() if "reduce" in step] == ["ask/first.reduce"]
+    assert len(reductions(one)) == 1
 
 
 def test_a_second_refusal_is_an_error_that_names_model_and_tokens(tmp_path: Path) -> None:

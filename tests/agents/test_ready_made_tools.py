@@ -218,7 +218,7 @@ def test_an_agent_asks_people(tmp_path: Path) -> None:
     assert case.run().status == "waiting"
     with case.engine_open() as engine:  # questions are asked at once, later calls wait
         shown = {one["address"]: one["status"] for one in engine.executions.show(case.id)["steps"]}
-        assert shown["ask/first.calls[4]/std.glob"] == "waiting"
+        assert shown["ask/first@1/std.glob"] == "waiting"
         waits = {
             wait["title"]: wait["id"] for wait in engine.approvals.list(execution=case.id).items
         }

@@ -63,7 +63,7 @@ def test_the_command_line_lists_it(tmp_path: Path, capsys: pytest.CaptureFixture
     one.run()
     register(NAME, one.model)
     try:
-        main(["--store", str(tmp_path / "store.db"), "show", one.id, "--step", "ask/first#2"])
+        main(["--store", str(tmp_path / "store.db"), "show", one.id, "--step", "ask/first@2"])
     finally:
         unregister(NAME)
     lines = capsys.readouterr().out.splitlines()

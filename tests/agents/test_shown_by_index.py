@@ -81,9 +81,9 @@ def test_it_is_shown_as_by_a_replay_without_one(
     assert len(applied) < len(case.journal()) / 2
     assert both_ways(case, monkeypatch) == shown
     by_address = {one["address"]: one for one in shown["steps"]}
-    assert by_address["ask/first#4"]["attempts"] == 1
-    assert by_address["ask/first#3"]["attempts"] == 2
-    assert "x" * 300 in str(by_address["ask/first.calls[2]/boom"]["output"])
+    assert by_address["ask/first@4"]["attempts"] == 1
+    assert by_address["ask/first@3"]["attempts"] == 2
+    assert "x" * 300 in str(by_address["ask/first@1/boom"]["error"])
 
 
 @pytest.mark.parametrize("what", [{}, [], [[0]], [[2, 99, None]], [[7] * 9]])

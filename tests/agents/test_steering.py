@@ -127,7 +127,7 @@ def test_the_agent_that_was_handed_off_to_hears_messages(engine: Engine) -> None
 
 def test_a_call_is_stopped_and_the_model_is_told(engine: Engine) -> None:
     begun, stopped = threading.Event(), threading.Event()
-    address = f"{RUN}/Clerk.calls[1]/slow"
+    address = f"{RUN}/Clerk@1/slow"
 
     def slow() -> str:
         """Take long."""

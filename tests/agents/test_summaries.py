@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine import registry
-from flowengine.agents.actions import summary
+from flowengine.agents.actions import TURN, summary
 from flowengine.drawing.dot import dot
 from flowengine.drawing.mermaid import mermaid
 from flowengine.drawing.picture import draw
@@ -44,10 +44,10 @@ def test_a_turn_is_told_by_what_was_said_and_called_a_call_by_its_answer(tmp_pat
 
     assert steps == {
         "ask": None,
-        "ask/first": "Let me see.  calls add(a=1, b=2), add(a=3, b=4)",
-        "ask/first#2": "3\n7",
-        "ask/first.calls[1]/add": "3",
-        "ask/first.calls[2]/add": "7",
+        "ask/first@1": "Let me see.  calls add(a=1, b=2), add(a=3, b=4)",
+        "ask/first@1/add": "3",
+        "ask/first@1/add#2": "7",
+        "ask/first@2": "3\n7",
     }
 
 
@@ -61,14 +61,24 @@ def test_a_turn_is_told_by_what_was_said_and_called_a_call_by_its_answer(tmp_pat
          "calls f({bro)"),
         ({"message": {"tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}},
          "calls f([1])"),
-        ({"messages": []}, None),
-        ({"messages": [{"content": "x"}, {"content": "y"}]}, "x"),
+        ({"message": {"content": "x"}, "refused": ["'fly' was not called: gone"]},
+         "'fly' was not called: gone  x"),
+        ({"left_out": 2}, "leaves out 2 messages"),
         ("text", None),
         ({"offer": {}}, None),
     ],
 )  # fmt: skip
 def test_one_line_about_an_output(output: Plain, line: str | None) -> None:
-    assert summary(output) == line
+    assert summary(TURN, output) == line
+
+
+def result(content: str) -> Plain:
+    return {"envelope": {"content": content, "more": [], "context": {}, "handoff": ""}}
+
+
+def test_data_in_the_form_of_a_reply_is_shown_as_it_is() -> None:
+    assert summary("std", {"message": {"content": "x"}}) is None
+    assert summary("std", result("x")) == "x"
 
 
 @each_row(
@@ -90,14 +100,13 @@ def test_one_line_about_an_output(output: Plain, line: str | None) -> None:
     ],
 )
 def test_failed_code_is_told_by_its_exit_code(kind: str, text: str, why: str | None) -> None:
-    output: Plain = {"messages": [{"role": "tool", "content": text}]}
-    assert registry.failure_of("agent", kind, output) == why
+    assert registry.failure_of("agent", kind, result(text)) == why
 
 
 def test_notes_of_approvers_are_not_the_result_of_a_call() -> None:
     notes = "[Before the call was made, a person changed these arguments: []]\n\n"
     notes += "[Who approved the call says: fine\nby me]\n\n"
-    assert summary({"messages": [{"content": f"{notes}3"}]}) == "3"
+    assert summary("std", result(f"{notes}3")) == "3"
 
 
 def test_failed_code_is_shown_as_failed_and_its_step_goes_on(tmp_path: Path) -> None:
@@ -110,7 +119,7 @@ def test_failed_code_is_shown_as_failed_and_its_step_goes_on(tmp_path: Path) -> 
 
     with case.engine_open() as engine:
         steps = {one["address"]: one for one in engine.executions.show(case.id)["steps"]}
-    made = [steps[f"ask/first.calls[{at}]/std.run_command"] for at in (1, 2, 3)]
+    made = [steps[f"ask/first@1/std.run_command{at}"] for at in ("", "#2", "#3")]
     assert [one["status"] for one in made] == ["failed", "succeeded", "failed"]
     assert [one["error"] for one in made] == [None, None, None]
     shown = flowengine("--store", tmp_path / "store.db", "show", case.id).out
@@ -141,7 +150,7 @@ def test_a_reply_is_read_in_whatever_form_it_is(output: Any, text: str, calls: l
 @each_row("teller", ["agent", "no_longer_installed"])
 def test_what_a_kind_cannot_tell_is_shown_as_it_is(teller: str) -> None:
     """An output may come from another version of the kind, but executions can always be shown."""
-    assert registry.summary(teller, {"message": {"tool_calls": [{"what": 1}]}}) is None
+    assert registry.summary(teller, TURN, {"message": {"tool_calls": [{"what": 1}]}}) is None
 
 
 def test_a_picture_shows_agents_tools_and_handoffs_without_what_holds_them(tmp_path: Path) -> None:
@@ -154,27 +163,17 @@ def test_a_picture_shows_agents_tools_and_handoffs_without_what_holds_them(tmp_p
         '["first<br/>model scripted/test"]',
         '["second<br/>model scripted/other"]',
         'flow_1_step_add["add<br/>python tools:add"]',
-        'flow_1_step_first -->|"calls"| flow_1_step_add',
-        'flow_1_step_add -->|"next turn"| flow_1_step_first',
-        'flow_1_step_first -->|"calls, ends#59; answers"|',
-        'flow_1_step_first -->|"calls, hands over"| flow_1_step_second',
+        "flow_1_step_first --o flow_1_step_add",
+        "flow_1_step_first --> flow_1_step_second",
+        "flow_1_step_first --> end_1",
+        "flow_1_step_second --> end_1",
     ):
         assert part in drawn
+    assert len(re.findall(r"^ *flow_1_step_\w+\[", drawn, re.M)) == 3
     picture = draw(compiled)
     for shown in (drawn, dot(picture), svg(picture)):
-        for part in (
-            "state.",
-            "dispatch",
-            "_offer",
-            "told",
-            "refused",
-            ".calls",
-            "lock",
-            "continue",
-        ):
+        for part in ("state.", "call.args", "lock", "continue"):
             assert part not in shown, part
-    whole = mermaid(draw(compiled, plumbing=True))
-    assert all(part in whole for part in ("dispatch", "_offer", "first.calls", "first.told"))
 
 
 def test_what_is_for_people_does_not_change_what_a_flow_means(tmp_path: Path) -> None:
@@ -182,10 +181,10 @@ def test_what_is_for_people_does_not_change_what_a_flow_means(tmp_path: Path) ->
                                        "def boom(why: str) -> str: return why\n")  # fmt: skip
     compiled = compile_text(flow(TWO), folder=tmp_path).flow
     before = structural_hash(compiled)
-    told = [step for step in compiled["steps"] if "ways" in step or "teller" in step]
+    told = [step for step in compiled["steps"] if "teller" in step]
     for step in told:
-        for key in ("teller", "says", "ways"):
+        for key in ("teller", "says"):
             step.pop(key, None)  # type: ignore[misc]
 
-    assert len(told) >= 4
+    assert [step["id"] for step in told] == ["first", "add", "second"]
     assert structural_hash(compiled) == before

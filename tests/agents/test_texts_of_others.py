@@ -232,8 +232,8 @@ def test_what_flows_and_agents_as_tools_give_is_marked_and_cleaned(
 
 
 def test_numbers_of_a_flow_and_what_a_pure_one_gives_are_not_marked(tmp_path: Path) -> None:
-    assert told(tmp_path, call("counts", text="abc")) == '{"n":3}'
-    assert told(tmp_path, call("tidy", text="abc")) == '{"n":3,"said":"abc"}'
+    assert told(tmp_path, call("counts", text="abc")) == '{"n": 3}'
+    assert told(tmp_path, call("tidy", text="abc")) == '{"said": "abc", "n": 3}'
 
 
 @pytest.mark.parametrize("name", ["page", "data", "torn"])

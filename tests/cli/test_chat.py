@@ -113,7 +113,7 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     asked = [one["address"] for one in record["steps"] if one["kind"] == "ask"]
     assert asked == [f"chat/person{n}" for n in ("", "#2", "#3", "#4", "#5")]
     turns = [one["address"] for one in record["steps"] if one["kind"] == "agent_turn"]
-    assert turns[-2:] == ["chat/other", "chat/other#2"]
+    assert turns[-2:] == ["chat/other", "chat/other@2"]
 
 
 def test_a_file_with_nothing_but_agents_can_be_chatted_with(folder: Path) -> None:

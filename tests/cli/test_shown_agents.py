@@ -32,8 +32,8 @@ def test_a_refused_call_of_an_agent_names_its_budget_and_a_result_is_printed_onc
     (tmp_path / "looks.replies.yaml").write_text(REPLIES)
 
     run = flowengine("run", "looks.yaml", "-i", "user=ana", "--id", "x1", code=1)
-    call = flowengine("show", "x1", "--step", "answer/clerk.calls[1]/look")
-    turn = flowengine("show", "x1", "--step", "answer/clerk")
+    call = flowengine("show", "x1", "--step", "answer/clerk@1/look")
+    turn = flowengine("show", "x1", "--step", "answer/clerk@1")
 
     assert "usage       flowengine budgets user:ana" in run.err
     assert "usage       flowengine budgets user:ana" in flowengine("show", "x1").out

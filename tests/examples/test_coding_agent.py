@@ -56,8 +56,8 @@ def test_risky_calls_wait_and_the_change_comes_back_in_the_end(
     assert (project / "drafts" / "ideas.txt").exists()
     shown = flowengine("--json", "show", newest(flowengine)).json()
     calls = {one["address"]: str(one) for one in shown["steps"]}
-    assert "Keep the drafts." in calls["repair/coder.calls#4[1]/run"]
-    assert "check.py\\ndrafts" in calls["repair/coder.calls#5[1]/run"]  # the edited command ran
+    assert "Keep the drafts." in calls["repair/coder@4/run"]
+    assert "check.py\\ndrafts" in calls["repair/coder@5/run"]  # the edited command ran
 
 
 def newest(flowengine: Shell) -> str:
@@ -103,10 +103,10 @@ def test_an_agent_whose_process_was_killed_goes_on_in_its_copy(
     assert done.out == "answer: It begun, and the edit is there.\n"
     shown = flowengine("--json", "show", newest(flowengine)).json()
     calls = {one["address"]: str(one) for one in shown["steps"]}
-    assert "was interrupted while it ran" in calls["repair/coder.calls#2[1]/run"]
-    files = calls["repair/coder.calls#3[1]/std.glob"]
+    assert "was interrupted while it ran" in calls["repair/coder@2/run"]
+    files = calls["repair/coder@3/std.glob"]
     assert "begun" in files
     assert '"ended"' not in files
-    assert "slugs.py" in calls["repair/coder.calls#4[1]/std.search_files"]
+    assert "slugs.py" in calls["repair/coder@4/std.search_files"]
     assert '"[^a-z0-9]"' in (project / "slugs.py").read_text()
     assert not kept("entries/*")

@@ -163,12 +163,12 @@ def test_a_turn_shows_its_request_and_a_reduction_what_it_kept(api: Api, tmp_pat
     talk = owner("GET", f"/executions/{id}/conversation").text
     assert "The context of first: replaces 2 old results by notes, keeps 7: about" in talk
     assert "4,000 tokens in (25 % cached)" in talk
-    step = owner("GET", f"/executions/{id}?at=ask%2Ffirst%235").text
+    step = owner("GET", f"/executions/{id}?at=ask%2Ffirst%407").text
     shown = step[step.index('<h2 id="request">') :]
     assert "This result was left out: 4,2" in shown
     assert "read_result" in shown
     assert "&lt;script&gt;" in shown
     assert "<script>alert" not in step
-    [info] = api.engine.executions.show(id, step="ask/first#5")["steps"]
+    [info] = api.engine.executions.show(id, step="ask/first@7")["steps"]
     assert "request" in info
     assert "request" not in without_content({"execution": id, "steps": [info]})["steps"][0]

@@ -493,8 +493,14 @@ class Simulator:
         return node.kind != OPENING and (node.meters is None or "tool_calls" in node.meters)
 
     def _is_forward(self, run: Run) -> bool:
-        """Return whether a task is not part of compensation, cleanup or settling an attempt."""
-        return run.unit not in self.state["cuts"] and not _tidies(run.address)
+        """Return whether budgets limit a task.
+
+        They do not limit compensation, cleanup, settling an attempt, or learning that one is used
+        up.
+        """
+        if run.unit in self.state["cuts"] or _tidies(run.address):
+            return False
+        return "unlimited" not in self.state["units"].get(run.unit, ())
 
     def _grant(self, lock: str, unit: int) -> None:
         event = self.locks.event(lock, unit, self.now)

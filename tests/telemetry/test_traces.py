@@ -137,16 +137,16 @@ def test_agent_that_waits_in_two_engines_has_one_trace() -> None:
     assert tree(spans) == [
         "invoke_workflow desk",
         "  invoke_agent clerk",
-        "    clerk",
+        "    clerk@1",
         "      chat scripted/replies.yaml",
         "    find",
         "      execute_tool find",
-        "    clerk#2",
+        "    clerk@2",
         "      chat scripted/replies.yaml",
         "    pay",
         "      wait",
         "      execute_tool pay",
-        "    clerk#3",
+        "    clerk@3",
         "      chat scripted/replies.yaml",
     ]
     chat = next(one for one in spans if one.name.startswith("chat"))

@@ -25,7 +25,7 @@ cases:
         - It is 3.
     tools: {add: [{return: 3}]}
     expect:
-      path: [ask, ask/first, "ask/first.calls[1]/add", "ask/first#2"]
+      path: [ask, ask/first, ask/first@1, ask/first@1/add, ask/first@2]
       outputs: {answer: It is 3., agent: first}
 """
 
@@ -51,7 +51,7 @@ def test_a_case_has_what_models_reply(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("        - It is 3.\n", "", "'ask/first#2' calls a model once more than agents.first has"),
+        ("        - It is 3.\n", "", "'ask/first@2' calls a model once more than agents.first has"),
         ("    agents:\n", "    labels: {a: b}\n    agents:\n", ""),
         ("It is 3.\n    tools", "It is 3.\n        - More.\n    tools", "this reply was not used"),
         ("      first:\n", "      frist:\n", "did you mean 'first'?"),
@@ -90,7 +90,7 @@ def test_a_model_without_replies_fails_the_case(tmp_path: Path) -> None:
     [problem] = played(tmp_path, "cases: [{name: none}]", flow(ADDER))
 
     assert problem == (
-        "'ask/first' calls a model, and the case has no reply for it. "
+        "'ask/first@1' calls a model, and the case has no reply for it. "
         "Add: agents: {first: [{text: ...}]}"
     )
 
@@ -104,7 +104,7 @@ cases:
     expect: {outputs: {answer: "3"}}
   - name: for good
     agents: {first: [{raise: {type: ModelError, retryable: false}}, "3"]}
-    expect: {path: [ask, ask/first, "ask/first#2"]}
+    expect: {path: [ask, ask/first, ask/first@1, ask/first@3]}
   - name: the process dies
     agents: {first: [{crash: true}, "3"]}
     expect: {outputs: {answer: "3"}}
@@ -201,7 +201,7 @@ def test_a_changed_prompt_or_tool_fails_at_the_first_difference(
     if not problem:
         assert found == []
         return
-    assert found[0].startswith("'ask/first' asks something else than the case expects:")
+    assert found[0].startswith("'ask/first@1' asks something else than the case expects:")
     assert problem in found[0]
 
 
@@ -238,9 +238,10 @@ cases:
       path:
         - ask
         - ask/first
-        - ask/first.calls[1]/github.get_issue
-        - ask/first.calls[2]/github
-        - ask/first#2
+        - ask/first@2
+        - ask/first@2/github.get_issue
+        - ask/first@2/github
+        - ask/first@3
       outputs: {answer: Done.}
 """
 
@@ -250,7 +251,7 @@ def test_servers_of_agents_have_the_tools_that_the_case_answers_for(tmp_path: Pa
     assert played(tmp_path, SORTED, SERVED) == []
     other = SORTED.replace("github.close", "github.delete")
     [problem, *_] = played(tmp_path, other, SERVED)
-    assert "- ask/first.calls[2]/github" in problem  # which matches no glob of the agent
+    assert "- ask/first@2/github" in problem  # which matches no glob of the agent
 
 
 def test_a_run_with_a_server_becomes_a_case(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
+from flowengine.agents.actions import TURN
 from flowengine.agents.models.registry import SCRIPTED
 from flowengine.cli.parsing.arguments import flow_named
 from flowengine.cli.parsing.declared import arg, command, flag
@@ -126,11 +127,8 @@ def _expanded(path: str) -> str:
 
 def _missing_for_models(compiled: CompiledFlow) -> list[str]:
     """Return why the models that a flow names cannot be called on this machine."""
-    offers: Any = [step["task"] for step in compiled["steps"] if step.get("kind") == "agent_offer"]
-    if not offers:
-        return []
-
-    models = [entry for offer in offers for entry in offer["models"].values()]
+    agents: Any = [step["task"]["agent"] for step in compiled["steps"] if step.get("kind") == TURN]
+    models = [entry for agent in agents for entry in agent.get("offers", {}).values()]
     named = {name for one in models for name in (one["model"], *one["fallbacks"]) if name}
     called = sorted(name for name in named if not name.startswith(f"{SCRIPTED}/"))
     why = models_missing() if called else ""

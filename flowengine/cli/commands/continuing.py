@@ -159,7 +159,7 @@ PATIENCE = 2
     """\
 flowengine cancel 01k8xq7mf4jb --reason "ordered twice"
 flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now
-flowengine cancel 01k8xq7mf4jb --step 'ask/clerk.calls[1]/search' --reason "too broad\"""",
+flowengine cancel 01k8xq7mf4jb --step 'ask/clerk@1/search' --reason "too broad\"""",
     arg("executions ID", "an id, or any unambiguous prefix of one", nargs="+"),
     arg("--reason TEXT", "the reason, kept in the history", default=""),
     flag(

@@ -6,7 +6,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flowengine.agents.actions import answering_message, text_in, usage_of
+from flowengine.agents.actions import text_in, told, usage_of
+from flowengine.agents.calls_of_rounds import call_in
 from flowengine.cli.parsing.declared import arg, flag
 from flowengine.cli.session import NEWEST, CliSession, session_command
 from flowengine.cli.terminal.output import (
@@ -37,7 +38,6 @@ from flowengine.engines.results import WaitInfo
 from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.kernel.notation.addresses import flow_name, place_name
 from flowengine.kernel.notation.times import parse_duration, parse_time
-from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.sdk.texts.visible_text import printable
 
 
@@ -78,7 +78,10 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield "steps"
         steps = info["steps"] if session.arguments.plumbing else _named(info["steps"])
         width = max(14, *(len(step["address"]) for step in steps))
-        yield from (_step(step, min(width, 40)) for step in steps)
+        results = {step["address"]: step.get("output") for step in info["steps"]}
+        for step in steps:
+            call = call_in(results.get(step["address"].rpartition("/")[0]), step["address"])
+            yield _step(step, call, min(width, 40))
     usage, _ = usage_of(step.get("output") for step in info["steps"])
     if usage.input_tokens:
         yield f"models      {usage}"
@@ -170,8 +173,8 @@ def _amount(amounts: Mapping[str, float], form: str, noun: str) -> str:
     return f"{used} of {limit} {noun}{remarks}"
 
 
-def _step(step: StepInfo, width: int) -> str:
-    """Return one line about a step."""
+def _step(step: StepInfo, call: Mapping[str, Any], width: int) -> str:
+    """Return one line about a step, which may carry out a call."""
     status = paint(f"{step['status']:11}", STATUS_COLOURS.get(step["status"]), results())
     error: Any = step.get("error")
     detail = ""
@@ -181,7 +184,7 @@ def _step(step: StepInfo, width: int) -> str:
         detail = expired
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
-        detail = with_tool(standing(wait), step["step"], step.get("output"))
+        detail = with_tool(standing(wait), step["step"], call)
     elif step["status"] in ("succeeded", "failed") and step.get("output") is not None:
         detail = first_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:
@@ -199,8 +202,8 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             if step.get(name):
                 yield f"{name.removesuffix('_at'):11} {printable(step[name])}"
         for name in ("input", "output", "subject", "decision"):
-            if name == "output" and (told := _told(step.get(name))):
-                first, *more = marked_lines(told)
+            if name == "output" and (text := told(step.get(name))):
+                first, *more = marked_lines(text)
                 yield from (f"{name:11} {first}", *more)
             elif step.get(name) is not None:
                 yield f"{name:11} {printable(inline(step[name]))}"  # type: ignore[literal-required]
@@ -221,17 +224,6 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             yield from evidence_lines(attempt.get("evidence", {}))
             if "log" in attempt:
                 yield from log_lines(attempt["log"])
-
-
-def _told(output: Any) -> str:
-    """Return what a model received as the result of a call, without marks.
-
-    The output of such a step repeats the result in several forms. JSON has all of it. Empty: it is
-    the output of another step.
-    """
-    message = answering_message(output)
-    is_call = message.get("role") == "tool" and {"context", "handoff", "value"} <= output.keys()
-    return unmarked(text_in(message)) if is_call else ""
 
 
 def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:

@@ -11,8 +11,8 @@ from time import time
 from typing import Any
 
 from flowengine import registry
-from flowengine.agents.actions import REDUCTION, TURN, outputs_in, usage_of
-from flowengine.agents.generated_chat import FAILED, RETRY
+from flowengine.agents.actions import TURN, outputs_in, usage_of
+from flowengine.agents.rounds.agent_round import FAILED, RETRY
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import ProgressDisplay
 from flowengine.cli.session import CliSession
@@ -30,6 +30,7 @@ from flowengine.cli.terminal.output import (
     show_error,
 )
 from flowengine.engines.agent_events import AgentEvents
+from flowengine.engines.inspection.call_endings import only_connects
 from flowengine.engines.results import Update, WaitInfo
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.commands import Observation
@@ -196,7 +197,10 @@ class ChatDisplay(ProgressDisplay):
         if step.status != "running":
             self._replies.ended(step.address)
         spec = self._flow(execution).compiled["steps"][step.step]
-        if self._failed is not None and "chat" not in spec:
+        is_turn = spec["kind"] == TURN and step.status == "running"
+        if self._failed is not None and not (
+            "chat" in spec or is_turn or only_connects(step, spec)
+        ):
             self.line(self._failed)
             self._failed = None
         for part in self._agents(execution).of(Update(execution, "step", {}, step)):
@@ -205,7 +209,7 @@ class ChatDisplay(ProgressDisplay):
         if step.error is not None and step.status in ("failed", "retrying"):
             text = first_line(error_text(step.error))
             line = f"  {paint(f'{printable(step.address)} {step.status}', 'yellow')} {text}"
-            if step.status == "failed" and spec["kind"] in (TURN, REDUCTION):
+            if step.status == "failed" and spec["kind"] == TURN:
                 self._failed = line
             else:
                 self.line(line)
@@ -214,7 +218,7 @@ class ChatDisplay(ProgressDisplay):
             self._opened(spec)
             return
         if step.status == "succeeded" and "teller" in spec and spec["kind"] != TURN:
-            text = registry.summary(spec["teller"], step.output) or ""
+            text = registry.summary(spec["teller"], spec["kind"], step.output) or ""
             self.line(paint(f"  {printable(spec['id'])}  {first_line(text, 100)}", "dim"))
 
     def _opened(self, spec: StepSpec) -> None:

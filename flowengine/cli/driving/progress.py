@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
 from flowengine import registry
+from flowengine.agents.calls_of_rounds import RoundCalls
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -23,7 +25,12 @@ from flowengine.cli.views.approvals import expiry, with_tool
 from flowengine.cli.views.waits import evidence_lines, undelivered
 from flowengine.engines import inspection
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.inspection.call_endings import NOT_MADE, failure_told, shown_status
+from flowengine.engines.inspection.call_endings import (
+    NOT_MADE,
+    failure_told,
+    only_connects,
+    shown_status,
+)
 from flowengine.engines.people.approvals import participle
 from flowengine.engines.results import Update, WaitInfo
 from flowengine.flow.export.yaml_text import inline
@@ -68,6 +75,7 @@ class ProgressDisplay:
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
         self._evidence: dict[tuple[str, str], dict[str, Any]] = {}
+        self._calls: defaultdict[str, RoundCalls] = defaultdict(RoundCalls)
         self._flows: dict[str, LoadedFlow] = {}
         self._waits: dict[str, str] = {}
         """The text last shown for each wait, which is reported again when it changes."""
@@ -184,6 +192,7 @@ class ProgressDisplay:
             self._decided[execution, entry.get("address", "")] = decision
 
     def _step(self, execution: str, step: Observation) -> None:
+        self._calls[execution].note(step)
         if self._is_left_out(execution, step):
             return
         self.head(execution)
@@ -228,7 +237,7 @@ class ProgressDisplay:
         status = shown_status(step, spec)
         if status in ("failed", "refused", "retrying", "uncertain"):
             return False
-        return spec.get("plumbing", False)
+        return only_connects(step, spec)
 
     def _is_only_counted(self, execution: str, address: str, status: str) -> bool:
         """Return whether a step belongs to one of many items, and needs no attention."""
@@ -264,12 +273,12 @@ class ProgressDisplay:
             decided = expiry(kind, step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
             if decided and kind == "mcp":
-                decided = with_tool(decided, spec["id"], step.output)
+                decided = with_tool(decided, spec["id"], self._calls[place[0]].of(step.address))
             return printable(decided or "")
         took = "" if since is None else duration(step.at - since)
         if "teller" in spec and not self._verbose:
             failure = failure_told(step, spec) if status == "failed" else None
-            summary = failure or registry.summary(spec["teller"], step.output)
+            summary = failure or registry.summary(spec["teller"], spec.get("kind", ""), step.output)
             return f"{took:7} {first_line(summary or '', 80)}".rstrip()
         if self._verbose and step.output is not None:
             return f"{took:8} {_shown_value(step.output)}"
@@ -344,9 +353,14 @@ def address_width(flow: Mapping[str, Any], key_width: int = KEY_WIDTH[True]) -> 
             width = before[body] + len(step["id"])
             if "map" in step:
                 width += key_width if "key" in step["map"] else KEY_WIDTH[False]
-            if "loop" in step:
+            if "loop" in step or "exchange" in step:
                 width += len("@10")
-            widest = max(widest, width + len("/compensate" if "compensate" in step else ""))
+            widest = max(
+                widest,
+                0
+                if step.get("plumbing")
+                else width + len("/compensate" if "compensate" in step else ""),
+            )
             child = step.get("child")
             if child is not None and child not in before:
                 before[child] = width + len("/")

@@ -88,17 +88,15 @@ def standing(wait: WaitInfo) -> str:
     return printable(f"{what} by {decision['by']}")
 
 
-def with_tool(decided: str, step: str, output: Any) -> str:
+def with_tool(decided: str, step: str, call: Mapping[str, Any]) -> str:
     """Return the decision on a call, with the name of the tool if its step is a server's.
 
     Args:
         decided: The decision and its author.
         step: Id of the step. That of a server makes the calls of all its tools.
-        output: Output of the step.
+        call: The call that it carries out.
     """
-    from flowengine.agents.actions import answering_message
-
-    tool = str(answering_message(output).get("name", ""))
+    tool = str(call.get("entry", {}).get("name", ""))
     return printable(f"{tool} {decided}") if tool.startswith(f"{step}.") else decided
 
 

@@ -26,7 +26,7 @@ from flowengine.sdk.processes import mark_of
 from flowengine.sdk.python.user_code import CALLS, on_thread
 from flowengine.sdk.steps.context import CommandEnvironment, ExecutionContext, Processes
 from flowengine.sdk.steps.step_log import StepLog
-from flowengine.sdk.values.read_only import ReadOnlyDict
+from flowengine.sdk.values.read_only import ReadOnlyDict, read_only
 from flowengine.secrets import Secrets
 
 _Result = TypeVar("_Result")
@@ -128,6 +128,17 @@ class AttemptContext:
     def inputs(self) -> Mapping[str, Any]:
         """Answers to questions of earlier attempts of this call."""
         return self.run.inputs or {}
+
+    @property
+    def answers(self) -> Sequence[Mapping[str, Any]] | None:
+        """The answers to the calls of its last round. None: it is the first round."""
+        answers: Sequence[Mapping[str, Any]] | None = read_only(self.run.answers)
+        return answers
+
+    @property
+    def caught(self) -> Mapping[str, Any] | None:
+        """The error of its last round, if it catches it."""
+        return self.run.caught
 
     @property
     def state(self) -> Mapping[str, Any]:

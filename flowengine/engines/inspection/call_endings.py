@@ -12,6 +12,7 @@ from typing import Any
 from flowengine import registry
 from flowengine.engines.attempts.failures import is_over_call_limit
 from flowengine.kernel.commands import Observation
+from flowengine.kernel.notation.addresses import is_round
 
 NOT_MADE = {
     "Rejected": "rejected",
@@ -23,6 +24,22 @@ NOT_MADE = {
 """Type of the error of a call that was not made → the status to show."""
 
 
+def only_connects(seen: Observation, step: Mapping[str, Any]) -> bool:
+    """Return whether what a step has done is not displayed unless there is a problem.
+
+    Args:
+        seen: The observation of the step.
+        step: The step, compiled. The rounds of an agent show what it has done, except those
+            without a reply.
+    """
+    if "exchange" not in step:
+        return bool(step.get("plumbing"))
+    if seen.status != "succeeded":
+        return False
+    told = registry.summary(step.get("teller", ""), step.get("kind", ""), seen.output)
+    return not is_round(seen.address) or told is None
+
+
 def shown_status(seen: Observation, step: Mapping[str, Any]) -> str:
     """Return the status of a step as shown to users.
 
@@ -30,7 +47,7 @@ def shown_status(seen: Observation, step: Mapping[str, Any]) -> str:
         seen: The observation of the step.
         step: The step, compiled.
     """
-    if seen.status != "succeeded" or "caller" not in step:
+    if seen.status not in ("succeeded", "failed") or "caller" not in step:
         return seen.status
     if seen.error is None:
         return "failed" if failure_told(seen, step) is not None else seen.status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.agents.generated_steering import PAUSE
+from flowengine.agents.agent_state import PAUSE
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import unpacked
 from flowengine.engines.host import Host
@@ -36,7 +36,8 @@ def condition(host: Host, execution: Execution, record: Mapping[str, Any], id: s
     keys = {key for one in alternatives if "when" in one for key in one.get("watches", declared)}
     signals = [spec["signal"] for key, spec in declared.items() if key in keys and "signal" in spec]
     if PAUSE in signals:
-        return _paused(host, execution, record["address"].rpartition("/")[0], wait["event"], id)
+        agent = record["address"].rpartition("/")[0]
+        return _paused(host, execution, agent, wait["event"], id)
     reason: Reason = {
         "what": "waiting for a condition on state",
         "wakes": "a step that writes the state",

@@ -303,7 +303,8 @@ def _leave_out_values(steps: list[StepInfo], *, tries: bool) -> None:
 
 
 def _has_plumbing(host: Host, record: ExecutionRecord) -> bool:
-    return any("plumbing" in step for step in host.flows.by_hash(record.hash).compiled["steps"])
+    steps = host.flows.by_hash(record.hash).compiled["steps"]
+    return any("plumbing" in step or "exchange" in step for step in steps)
 
 
 def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:

@@ -36,8 +36,7 @@ class RequestLog:
         for one in seen:
             if one.status == "running" and one.address == self._address:
                 spec = moment.graph.flow["steps"][one.step]
-                values = _read(moment, self._address, spec.get("reads", ()))
-                self._begun = spec, one, values
+                self._begun = spec, one, _received(moment, self._address, spec.get("reads", ()))
 
     def request(self, output: Plain) -> Mapping[str, Plain] | None:
         """Return the request of the attempt, or None if it sent none.
@@ -47,9 +46,9 @@ class RequestLog:
         """
         if self._begun is None:
             return None
-        spec, seen, state = self._begun
+        spec, seen, received = self._begun
         kind: StepKind = registry.kind(str(spec["kind"]))
-        context = attempt_context(self._execution, ".", seen.address, state)
+        context = attempt_context(self._execution, ".", seen.address, **received)
         input: Any = seen.input or {}  # without secrets
         return kind.request(context, spec.get("task", {}), input, output)
 
@@ -59,15 +58,20 @@ def asks_models(kind: str) -> bool:
     return registry.has_kind(kind) and registry.kind_class(kind).request is not StepKind.request
 
 
-def _read(moment: Moment, address: str, keys: Iterable[str]) -> dict[str, Any]:
-    """Return the state that an attempt read. A list is copied, because it grows."""
+def _received(moment: Moment, address: str, keys: Iterable[str]) -> dict[str, Any]:
+    """Return the state that an attempt read, and the answers that it received.
+
+    A list is copied, because it grows.
+    """
     view = View(moment.graph, moment.state)
     number = unit_at(moment.graph, moment.state, address)
     if number is None:
-        return {}
-    cells = view.vars_of(view.frame_of(view.act_of(moment.state["units"][number])))
+        return {"state": {}}
+    unit = moment.state["units"][number]
+    cells = view.vars_of(view.frame_of(view.act_of(unit)))
     values: dict[str, Any] = {key: cells[key][0] for key in keys if key in cells}
-    return {key: [*one] if isinstance(one, list) else one for key, one in values.items()}
+    state = {key: [*one] if isinstance(one, list) else one for key, one in values.items()}
+    return {"state": state, "answers": unit.get("answers"), "caught": unit.get("caught")}
 
 
 def attempt_context(
@@ -90,8 +94,11 @@ def attempt_context(
         resources={},
         followed=False,
         mask=lambda value: value,  # secrets have no values here
-        **{"attempt": 1, "fallback": False, "approval": None, "inputs": {}, **more},
-    )
+        **{
+            "attempt": 1, "fallback": False, "approval": None, "inputs": {},
+            "answers": None, "caught": None, **more,
+        },
+    )  # fmt: skip
     return cast("StepContext", context)
 
 

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flowengine import registry
-from flowengine.agents.actions import answering_message, summary
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, at_work
 from flowengine.engines.folds import State
 from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
-from flowengine.engines.inspection.call_endings import failure_told, shown_status
+from flowengine.engines.inspection.call_endings import failure_told, only_connects, shown_status
 from flowengine.engines.people.waits import decision_view
 from flowengine.engines.snapshots import Row
 from flowengine.kernel import Graph
@@ -254,8 +253,11 @@ class ActivationLog:
             if seen.output is not None:
                 summary = _summary(seen, graph)
                 step |= {} if summary is None else {"summary": summary}
+            spec = graph.flow["steps"][seen.step]
+            if only_connects(seen, spec):
+                step["plumbing"] = True
             step["ended_at"] = at
-            step["status"] = shown_status(seen, graph.flow["steps"][seen.step])
+            step["status"] = shown_status(seen, spec)
             step["outcome"], step["output"] = seen.outcome, seen.output
             step["error"] = None if step["status"] == "succeeded" else seen.error
 
@@ -419,8 +421,6 @@ def _summary(seen: Observation, graph: Graph) -> str | None:
     """Return a line about the output of a generated flow's step, such as an answer to a call."""
     spec, teller = graph.flow["steps"][seen.step], graph.node(seen.step).teller
     if teller is not None:
-        return failure_told(seen, spec) or registry.summary(teller, seen.output)
-    said = isinstance(seen.output, dict) and "messages" in seen.output
-    if said and answering_message(seen.output).get("role") == "tool":  # such as of `list_agents`
-        return summary(seen.output)
+        kind = spec.get("kind", "")
+        return failure_told(seen, spec) or registry.summary(teller, kind, seen.output)
     return None

@@ -102,7 +102,7 @@ def fork(
     # Written at the time of the past, because the retry extends the deadlines of steps by the time
     # since then.
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
-    again, *late = _again(View(graph, state), at, found.results, now, user)
+    again, *late = _again(View(graph, state), at, found, now, user)
     if at.endswith(COMPENSATION):
         again |= {"undone": found.undone, **found.ended}
     else:
@@ -131,10 +131,13 @@ def _with_new_inputs(linked: LinkedFlow, started: Any) -> dict[str, Any]:
     return {**complete, **given}
 
 
-def _again(view: View, at: str, results: Results, now: int, user: str) -> list[Any]:
+def _again(view: View, at: str, past: ForkPast, now: int, user: str) -> list[Any]:
     """Return the event that restarts a step, and the results that follow it."""
-    late = [{**result, "at": now} for result in _came_later(view, at, results)]
+    late = [{**result, "at": now} for result in _came_later(view, at, past.results)]
     again = {"type": "retry", "at": now, "by": user, **_beginning(view, at)}
+    attempts = running(view.graph, view.state).items()
+    if fresh := [unit for unit, attempt in attempts if attempt not in past.at_work]:
+        again["fresh"] = fresh
     if late:
         again["late"] = [result["unit"] for result in late]
     if anew := _whole(view):

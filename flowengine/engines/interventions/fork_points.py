@@ -181,6 +181,8 @@ class ForkPast(NamedTuple):
     """The end of the attempt of the compensation that the fork repeats, as a field of its event."""
     values: dict[str, Any]
     """The state of the flow by then."""
+    at_work: set[tuple[str, int]]
+    """Address and attempt of what was running by then. Others begin because the step is held."""
 
     @property
     def outdated(self) -> list[str]:
@@ -240,7 +242,8 @@ def past_of(
         for _ in walk(flows, hash, events, before):
             pass
     kept = {step.address for step in before if step.status == "succeeded"}
-    return ForkPast(events, results, kept, undone, _end(seen[until:], at), search.values)
+    ended = _end(seen[until:], at)
+    return ForkPast(events, results, kept, undone, ended, search.values, search.at_work)
 
 
 def _end(later: Sequence[Observation], at: str) -> dict[str, Ended]:
@@ -265,6 +268,7 @@ class _Search:
         self.found: tuple[list[Any], Results] | None = None
         """The past and the later results, as in `ForkPast`."""
         self.values: dict[str, Any] = {}
+        self.at_work: set[tuple[str, int]] = set()
         self.is_over = False
 
     def examine(self, moment: Moment, seen: Sequence[Observation]) -> None:
@@ -286,17 +290,18 @@ class _Search:
         if unit is not None and moment.state["units"][unit]["phase"] == "lock":
             if self.found is None:
                 past = line(self._journal, moment.number)
-                self._keep_values(moment)
+                self._keep(moment)
                 self.found = past, _results(moment, self._journal)
             return
         past = line(self._journal, moment.number)
-        self._keep_values(moment)
+        self._keep(moment)
         if self.found is None and not at.endswith(COMPENSATION):
             past[-1] = with_holds(past[-1], {"at": at})
         self.found, self.is_over = (past, _results(moment, self._journal)), True
 
-    def _keep_values(self, moment: Moment) -> None:
+    def _keep(self, moment: Moment) -> None:
         self.values = {key: cell[0] for key, cell in moment.state["vars"].items()}
+        self.at_work = {*running(moment.graph, moment.state).values()}
 
 
 def check_same_past(
@@ -315,9 +320,13 @@ def check_same_past(
             ),
         )
     seen: tuple[list[Observation], list[Observation]] = ([], [])
+    held: list[bool] = []
     for linked, observed in zip((old, new), seen, strict=True):
-        for _ in walk(flows, linked.hash, past, observed):
-            pass
+        for moment in walk(flows, linked.hash, past, observed):
+            acts = moment.state["acts"].values()
+        held.append(any("call" in act and "then" in act for act in acts))
+    if held[0] > held[1]:
+        raise Conflict(f"the changed flow has no '{at}'", hint="fork at the step that calls it")
     ways = [[(o.address, o.status, o.outcome) for o in observed] for observed in seen]
     if ways[0] != ways[1]:
         where = next(

@@ -137,6 +137,9 @@ class _Looker:
             why = f"the join of '{p.step_name(join)}' holds a branch that came from it"
             self._add("step", name, why, {"steps": {name: "NEW"}} if fits else None, fits)
 
+    def callee(self, caller: int, name: str) -> str:
+        return name
+
     def body(self, number: int) -> int:
         return number  # its step has been checked
 

@@ -71,8 +71,8 @@ def recover(
         execution: Loaded, nothing applied yet.
         before: Its last holder, if it is not known to be dead: it may still be at work on
             functions.
-        asks: Whether to put open questions to grants, and to the execution's own tool authority,
-            again.
+        asks: Whether to put open questions to grants, to the rules of the host, and to the
+            execution's own tool authority again.
     """
     if asks:
         _answer_open(host, execution)
@@ -218,10 +218,11 @@ def _ask_again(host: Host, execution: Execution, now: int, *, asks: bool) -> Non
         host: Shared context of the executions.
         execution: Just loaded.
         now: The time (ms).
-        asks: Whether the execution's own authority is consulted. Otherwise only missing
-            descriptions and previews are computed.
+        asks: Whether the rules of the host and the execution's own authority are consulted.
+            Otherwise only missing descriptions and previews are computed.
     """
-    consults = asks and host.consultant is not None and host.consultant.has_own(execution.id)
+    has_own = host.consultant is not None and host.consultant.has_own(execution.id)
+    consults = asks and (has_own or host.rules.there())
     state, steps = execution.state, execution.linked.compiled["steps"]
     for number, record in execution.waits.items():
         if "digest" not in record:

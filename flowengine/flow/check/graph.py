@@ -42,7 +42,9 @@ def check_graph(
         Findings, in no order.
     """
     cancels, effort = nets.cancellations(flow), Effort()
-    for body in range(len(flow["bodies"])):
+    for body, spec in enumerate(flow["bodies"]):
+        if spec["owner"] >= 0 and "exchange" in flow["steps"][spec["owner"]]:
+            continue  # only calls begin its steps
         if body in gaps:
             yield from _Body(flow, body, cancels, effort).meetings(unknown_joins)
         elif not _is_unreachable(flow, body, gaps):

@@ -100,7 +100,6 @@ class CallCompiler:
             self._look_at_rules(call, callee)
         if callee.approval is not None:
             self._ask(call, callee, view)
-        self._write_about(call, view)
         if callee.flow is not None:
             return self._flow(call, callee, given, view)
         self._task(call, callee, given, view)
@@ -308,8 +307,6 @@ class CallCompiler:
             "bind": together(bind),
             **callee.approval,
         }
-        if asks := self._mark(call).asks:
-            parts["also"] = self.expressions.value(asks, (*call.loc, call.action), view)
         if places := _places(callee):
             parts["version"] = constant(digest([parts["version"].value[1], *places]))
         if callee.offered is not None:
@@ -322,15 +319,6 @@ class CallCompiler:
                 tool = f"{call.given}.{offered.tool}"
                 parts["tool"] = self.expressions.value(tool, loc, view)
         call.spec["approval"] = together(parts).value
-
-    def _write_about(self, call: Call, view: VisibleNames) -> None:
-        """Write the context that approvers of the call see."""
-        about, loc = self._mark(call).about, (*call.loc, call.action)
-        if about:
-            parts = {
-                name: self.expressions.value(value, loc, view) for name, value in about.items()
-            }
-            call.spec["about"] = together(parts).value
 
     def _approved(self, call: Call, view: VisibleNames) -> TypedValue:
         """Return the expression for the approved arguments, which may include edits."""

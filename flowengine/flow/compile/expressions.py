@@ -67,6 +67,10 @@ class TypedValue(NamedTuple):
 NULL = TypedValue(["const", None], {"type": "null"})
 
 
+_VALUE = re.compile(r"(?:state\.agent|call|inputs\._\w+|execution\.labels)(?:\.\w+)*")
+"""An expression of a generated flow that only names a value."""
+
+
 class Expressions:
     """The expressions of a flow.
 
@@ -75,6 +79,7 @@ class Expressions:
         beside: The expressions of the flow that uses the declarations of another file.
         in_other_file: Whether the file is not the compiled one. Errors at run time then name the
             file.
+        generated: Whether the flow is in no file, so that no error of it has a place there.
     """
 
     def __init__(
@@ -83,10 +88,12 @@ class Expressions:
         secrets: Mapping[str, str],
         beside: Expressions | None = None,
         in_other_file: bool = False,
+        generated: bool = False,
     ) -> None:
         self.report = report
         self.secrets = secrets
         self.in_other_file = in_other_file
+        self.generated = generated
         self.records: list[Plain] = [] if beside is None else beside.records
         self.named: dict[str, dict[str, None]] = {}
         """Step id → its fields that an expression uses."""
@@ -192,6 +199,9 @@ class Expressions:
                 compiled.append([self._secret(secret[1], part, loc)])
             elif len(parts) == 1:
                 number, checked, names = self._expression(part, loc, view, "any")
+                if self.generated and _VALUE.fullmatch(part.source.strip()):
+                    self.records.pop()
+                    return TypedValue(["path", part.source.strip().split(".")], checked.schema)
                 doubt = names.uncertain.get(".".join(checked.path)) if checked.path else None
                 return TypedValue(["expr", number], checked.schema, doubt)
             else:

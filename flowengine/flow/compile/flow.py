@@ -135,7 +135,9 @@ class Compiler:
         self.edges = Edges(self.plan, report)
         secrets = {name: others.secret(file, name) for name in _declared(file, "secrets")}
         in_other_file = file is not others.first
-        self.expressions = Expressions(report, secrets, in_other_file=in_other_file)
+        self.expressions = Expressions(
+            report, secrets, in_other_file=in_other_file, generated=model.generated is not None
+        )
         self.outputs: dict[str, Schema] = {}
         """Types of its outputs."""
         self.uncertain_outputs: list[str] = []
@@ -144,7 +146,9 @@ class Compiler:
         self.scopes = Scopes(self.plan)
         declared = self.expressions
         if model.generated is not None:
-            declared = Expressions(file.report, secrets, self.expressions, in_other_file)
+            declared = Expressions(
+                file.report, secrets, self.expressions, in_other_file, generated=True
+            )
             declared.used = self.expressions.used
         scope = DeclarationScope(file, model, declared, others)
         self.tools = Tools(scope, EnvironmentDeclarations(scope))

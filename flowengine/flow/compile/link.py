@@ -42,6 +42,10 @@ class Block:
             moved["body"] = spec["body"] + self.bodies
         if "child" in spec and spec["action"] != "flow":
             moved["child"] = spec["child"] + self.bodies
+        if "exchange" in spec:
+            callees = spec["exchange"]["callees"].items()
+            shifted = {name: self._to(number) for name, number in callees}
+            moved["exchange"] = {**spec["exchange"], "callees": shifted}
         if "compensate" in spec:
             moved["compensate"] = self._to(spec["compensate"])
         if "sources" in spec:

@@ -45,6 +45,8 @@ def outcomes(info: Info) -> Outcomes:
         elif info.action in model.kinds and generates(info.action):
             kind = registry.kind_class(info.action)
             plain, raising = list(kind.outcomes), dict(kind.raises)
+        elif info.makes_calls and model.next is not None:
+            plain += [name for name in model.next.outcome or () if name != "else"]
     if model.when is not None:
         plain = [*plain, "skipped"]
     if model.on_error == "continue":

@@ -46,10 +46,12 @@ class Info(Call):
     parent: int
     """The enclosing group, or -1 at top level."""
     children: list[int] = field(default_factory=list)
-    """The steps of a group, without those of its `finally`."""
+    """The steps of a group, without those of its `finally`, or the callees of a step."""
     flow: Definition | None = None
     """The flow that it runs, if it runs one and waits for it."""
     effect: str = "once"
+    makes_calls: bool = False
+    """Whether its results name the steps that it calls, and so its outcome."""
 
     @property
     def id(self) -> str:
@@ -162,6 +164,8 @@ class Plan:
         """Parts left out because of errors."""
         self.by_id: dict[str, int] = {}
         """For ids shared by two steps, the first."""
+        self.called: set[int] = set()
+        """Bodies whose steps only calls activate."""
         self.finals: dict[int, int] = {}
         """Body → the body of its `finally`."""
         self._add_body(model.steps, -1, "flow")
@@ -180,7 +184,8 @@ class Plan:
 
     def is_parallel(self, body: int) -> bool:
         owner = self.body(body)["owner"]
-        return self.body(body)["kind"] == "group" and self.steps[owner].action == "parallel"
+        is_group = self.body(body)["kind"] == "group"
+        return is_group and (body in self.called or self.steps[owner].action == "parallel")
 
     def cleans_up(self, info: Info) -> bool:
         """Return whether a step is directly in a `finally`, not in a group inside."""
@@ -210,15 +215,30 @@ class Plan:
             yield inner
             pending.extend(reversed(inner.children))
 
-    def _add_body(self, models: list[Step] | list[ParallelStep], owner: int, kind: BodyKind) -> int:
+    def _add_body(
+        self,
+        models: list[Step] | list[ParallelStep],
+        owner: int,
+        kind: BodyKind,
+        *,
+        called: bool = False,
+    ) -> int:
         number = len(self.flow["bodies"])
+        if called:
+            self.called.add(number)
         body = BodySpec(owner=owner, kind=kind, start=[], steps=[])
         self.flow["bodies"].append(body)
         for model in models:
             body["steps"].append(self._add_step(model, number, owner, kind))
-        begun = [step for step in body["steps"] if self.steps[step].model.trigger is None]
-        body["start"] = begun if self.is_parallel(number) else begun[:1]
+        if not called:
+            body["start"] = self._first(number)
         return number
+
+    def _first(self, number: int) -> list[int]:
+        """Return the steps that begin a body."""
+        body = self.flow["bodies"][number]
+        begun = [step for step in body["steps"] if self.steps[step].model.trigger is None]
+        return begun if self.is_parallel(number) else begun[:1]
 
     def _add_step(self, model: Step, body: int, parent: int, kind: BodyKind) -> int:
         number = len(self.steps)
@@ -230,6 +250,9 @@ class Plan:
         self.by_id.setdefault(model.id, number)
         if kind == "group":
             self.steps[parent].children.append(number)
+        info.makes_calls = kind == "flow" and model.id in self.model.callees
+        if info.makes_calls and (callees := self.model.callees[model.id]):
+            spec["child"] = self._add_body(callees, number, "group", called=True)
         if model.group is not None or model.parallel is not None:
             child = self._add_body(model.group or model.parallel or [], number, "group")
             spec["child"] = child

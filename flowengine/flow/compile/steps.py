@@ -47,7 +47,17 @@ from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import OPENING, Value
-from flowengine.kernel.graph.specs import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec
+from flowengine.kernel.graph.specs import (
+    AlternativeSpec,
+    ExchangeSpec,
+    HandlerSpec,
+    LockSpec,
+    LoopSpec,
+    MapSpec,
+    StepSpec,
+    WaitSpec,
+)
+from flowengine.sdk.steps.generated_flows import Exchange
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.texts.visible_text import plain_text
 
@@ -118,9 +128,11 @@ class StepCompiler:
         self._check_needs(info)
         doubts = self._doubts_of_flow(info)
         if info.children:
-            self.scopes.locals[info.spec["child"]] = _locals(round_)
+            called = {"call": UNKNOWN} if info.spec["child"] in self.plan.called else {}
+            self.scopes.locals[info.spec["child"]] = {**_locals(round_), **called}
             for number in info.children:
                 self._step(self.plan.steps[number])
+        if info.children and info.spec["child"] not in self.plan.called:
             self._finally(info.spec["child"], _locals(round_), info.loc)
             raw, doubts = self._group_output(info)
             info.effect = self._effect_of_group(info)
@@ -215,7 +227,7 @@ class StepCompiler:
         mark = None if generated is None else generated.marks.get(info.id)
         if mark is None:
             return raw
-        for key in ("plumbing", "caller", "chat", "said", "ahead"):
+        for key in ("plumbing", "caller", "chat", "ahead"):
             if value := getattr(mark, key):
                 info.spec[key] = value
         if mark.session:
@@ -226,10 +238,10 @@ class StepCompiler:
             info.spec["teller"] = str(self.plan.model.by)
         if mark.in_order:
             info.spec["lock"]["ordered"] = True
+        if mark.exchange is not None:
+            self._exchange(info, mark.exchange)
         if mark.says is not None:
             info.spec["says"] = mark.says
-        if mark.ways:
-            info.spec["ways"] = list(mark.ways)
         _renew(info.spec, mark.anew)
         if mark.adapter is None:
             return raw
@@ -240,6 +252,23 @@ class StepCompiler:
             task["source"] = source or info.spec["tool"].removesuffix(".*")
         info.spec["adapter"] = {"kind": self.plan.model.by, "task": task}
         return UNKNOWN
+
+    def _exchange(self, info: Info, exchange: Exchange) -> None:
+        """Write how a step makes calls of its callees."""
+        self.expressions.used["state"].update([exchange.answers, *exchange.heeds])
+        loc, view = (*info.loc, info.action), self.scopes.entry(info)
+        with self.expressions.noting_state() as keys:
+            until = self.expressions.condition(exchange.until, loc, view)
+        alternative = AlternativeSpec(id="ok", when=until, watches=sorted(keys))
+        info.spec["wait"] = WaitSpec(mode="first", alternatives=[alternative])
+        info.spec["exchange"] = ExchangeSpec(
+            callees={self.plan.steps[number].id: number for number in info.children},
+            keeps=[list(pair) for pair in exchange.keeps],
+            answers=exchange.answers,
+            about=list(exchange.about),
+            heeds=list(exchange.heeds),
+            catches=list(exchange.catches),
+        )
 
     # Arrival
 

@@ -102,7 +102,9 @@ class _Writer:
         self.handlers(name, step.get("on_error", []), end)
         for target in step.get("cancel", {}).get("targets", []):
             self.graph.add_edge(name, self.id(target), type="cancel")
-        if "child" in step:
+        if "exchange" in step:
+            self.calls(step, name)
+        elif "child" in step:
             self.enter(number, name)
         if (detached := _detached(step)) is not None:
             self.graph.add_edge(name, f"{self.prefixes[detached]}/start", type="begin")
@@ -111,6 +113,14 @@ class _Writer:
             self.graph.add_edge(name, undo, type="undo")
             if "child" in self.steps[how]:
                 self.enter(how, undo)
+
+    def calls(self, step: StepSpec, name: str) -> None:
+        """Write the steps that a step calls, and edges to them."""
+        for called in step["exchange"]["callees"].values():
+            self.node(called, self.graph.nodes[name]["scope"])
+            self.graph.add_edge(name, self.id(called), type="call")
+            if "child" in self.steps[called]:
+                self.enter(called, self.id(called))
 
     def enter(self, number: Step, name: str) -> None:
         """Write the inside of a node, or an edge to the flow that it runs."""

@@ -17,7 +17,6 @@ from flowengine.flow.expressions.scope import TypeName, Unsigned
 from flowengine.flow.expressions.types import WORDS
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import StepError
-from flowengine.sdk.tools import call_answers, hook_results
 from flowengine.sdk.tools.call_answers import marked_data
 from flowengine.sdk.tools.command_rules import check
 
@@ -251,11 +250,6 @@ def marked(value: Plain, source: Plain) -> str:
     return marked_data(value, source, json)
 
 
-def _answering(function: Callable[..., Plain]) -> Callable[..., Plain]:
-    """Return a function of `flowengine.sdk` that is also given how to write JSON."""
-    return lambda *arguments: function(*arguments, json)
-
-
 def _write_json(value: Plain, parts: list[str], depth: int) -> None:
     """Append the JSON of a value."""
     if depth > MAX_NESTING:
@@ -405,14 +399,6 @@ def time_part(time: Plain, part: Plain, zone: Plain) -> int:
 
 
 FUNCTIONS: dict[str, Callable[..., Plain]] = {
-    "answer_hooked": _answering(hook_results.answer_hooked),
-    "call_answer": _answering(call_answers.answer),
-    "call_failure": _answering(call_answers.failure),
-    "call_hooked": _answering(hook_results.call_hooked),
-    "call_name": _answering(hook_results.call_name),
-    "call_reason": _answering(call_answers.reason),
-    "call_seen": _answering(hook_results.call_seen),
-    "calls_seen": _answering(hook_results.calls_seen),
     "digest": digest,
     "duration": duration,
     "entries": entries,
@@ -427,15 +413,12 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "parse_json": parse_json,
     "range": range_,
     "replace": replace,
-    "reply_hooked": _answering(hook_results.reply_hooked),
-    "said_before": _answering(call_answers.said_before),
     "size": size,
     "sort": sort,
     "sum": sum_,
     "time_part": time_part,
     "timestamp": timestamp,
     "total": total,
-    "turn_hooked": _answering(hook_results.turn_hooked),
     "unique": unique,
     "values": values,
 }

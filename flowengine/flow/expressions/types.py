@@ -293,34 +293,7 @@ def _default(arguments: list[Argument]) -> Schema:
 
 _ENTRY: Schema = {"type": "object", "properties": {"key": TEXT, "value": ANY}}
 
-_ANSWER: Schema = {
-    "type": "object",
-    "properties": {"messages": list_of(MAP), "context": MAP, "handoff": TEXT, "value": ANY},
-    "required": ["messages", "context", "handoff", "value"],
-}
-"""The answer to an agent's call."""
-_HOOKED_REPLY: Schema = {
-    "type": "object",
-    "properties": {"calls": list_of(MAP), "messages": list_of(MAP), "end": MAP, "text": TEXT},
-    "required": ["calls", "messages", "end", "text"],
-}
-_HOOKED_TURN: Schema = {
-    "type": "object",
-    "properties": {"choice": MAP, "messages": list_of(MAP), "end": ANY, "text": ANY},
-    "required": ["choice", "messages", "end", "text"],
-}
-"""The changes of a hook before or after a turn."""
-_SAID: Schema = {"type": "object", "additionalProperties": TEXT}
-
 SIGNATURES: dict[str, FunctionTypes] = {
-    "answer_hooked": FunctionTypes([ANYTHING, ANYTHING, ANYTHING, TEXTS], _always(_ANSWER)),
-    "call_answer": FunctionTypes([ANYTHING, ANYTHING, ANYTHING, TEXTS, TEXTS], _always(_ANSWER)),
-    "call_failure": FunctionTypes([ANYTHING, ANYTHING, ANYTHING], _always(_ANSWER)),
-    "call_hooked": FunctionTypes([ANYTHING, ANYTHING, TEXTS, TEXTS], _always(MAP)),
-    "call_name": FunctionTypes([ANYTHING], _always(TEXT)),
-    "call_reason": FunctionTypes([ANYTHING], _always(TEXT)),
-    "call_seen": FunctionTypes([ANYTHING], _always(MAP)),
-    "calls_seen": FunctionTypes([ANYTHING], _always(list_of(MAP))),
     "default": FunctionTypes([ANYTHING, ANYTHING], _default, variadic=True),
     "digest": FunctionTypes([ANYTHING], _always(TEXT), variadic=True),
     "duration": FunctionTypes([frozenset(["string", "duration"])], _always(DURATION)),
@@ -336,16 +309,11 @@ SIGNATURES: dict[str, FunctionTypes] = {
     "parse_json": FunctionTypes([TEXTS], _always(ANY)),
     "range": FunctionTypes([INTEGERS], _always(list_of(INT))),
     "replace": FunctionTypes([TEXTS, TEXTS, TEXTS, INTEGERS], _always(TEXT), optional=1),
-    "reply_hooked": FunctionTypes(
-        [ANYTHING, TEXTS, ANYTHING, ANYTHING, TEXTS, TEXTS], _always(_HOOKED_REPLY)
-    ),
-    "said_before": FunctionTypes([LISTS, INTEGERS], _always(_SAID)),
     "size": FunctionTypes([SIZED], _always(INT)),
     "sort": FunctionTypes([LISTS], _same),
     "sum": FunctionTypes([LISTS], _sum),
     "timestamp": FunctionTypes([frozenset(["string", "integer", "timestamp"])], _always(TIMESTAMP)),
     "total": FunctionTypes([MAPS, TEXTS], _always(ANY)),
-    "turn_hooked": FunctionTypes([ANYTHING, TEXTS], _always(_HOOKED_TURN)),
     "unique": FunctionTypes([LISTS], _same),
     "values": FunctionTypes([MAPS], _always(list_of(ANY))),
 }

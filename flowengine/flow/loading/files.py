@@ -7,13 +7,13 @@ reported at its own lines, and its declarations see its own inputs, defaults and
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flowengine.errors import NotFound
 from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.loading.load import load_source
-from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
+from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc, ParallelStep
 from flowengine.flow.source.diagnostics import DiagnosticReporter, Diagnostics, Origin, SourceLines
 from flowengine.flow.source.yaml_source import Source, read
 from flowengine.sdk.python.imported_modules import NO_FILES, find_module, may_read_files
@@ -38,9 +38,11 @@ class Definition:
         self.signals, self.secrets, self.tools = model.signals, model.secrets, model.tools
         self.defaults, self.unread = model.defaults, model.unread
         self.outcome = None
+        self.callees: Mapping[str, list[ParallelStep]] = {}
         self.counts_alone = isinstance(body, GeneratedBody)
         if isinstance(body, GeneratedBody):
             self.outcome, self.signals = body.outcome, {**model.signals, **body.signals}
+            self.callees = body.callees
         self.inputs, self.outputs, self.state = body.inputs, body.outputs, body.state
         self.steps, self.on_error, self.finally_ = body.steps, body.on_error, body.finally_
         self.limits, self.budget = body.limits, body.budget

@@ -18,7 +18,7 @@ from flowengine.flow.models.declarations import (
     Start,
 )
 from flowengine.flow.models.modifiers import OnError
-from flowengine.flow.models.step import Step
+from flowengine.flow.models.step import ParallelStep, Step
 from flowengine.flow.models.tool import Environment, Tool
 from flowengine.flow.models.types import (
     Alias,
@@ -233,6 +233,8 @@ class GeneratedBody(FlowBody):
     """The outcome of the step that runs the flow, as text."""
     signals: dict[Id, Signal] = Field(default={}, examples=[{"_pause": {}}])
     """Signals besides those of its file."""
+    callees: dict[StepId, list[ParallelStep]] = Field(default={}, examples=[{"first": []}])
+    """Step → the steps that it calls."""
 
 
 LIBRARY = ("agents", "tools", "environments", "flows")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.graph.compiled import Plain, SecretText, Value
+from flowengine.kernel.graph.compiled import Plain, SecretText, Value, at_path
 from flowengine.kernel.graph.linked import Graph, GraphFlow
 from flowengine.kernel.notation.addresses import SHOWN, idempotency_key
 from flowengine.kernel.notation.times import format_time
@@ -169,12 +169,13 @@ def group_around(view: View, act: Activation) -> Unit | None:
 def regions(view: View, unit: Unit) -> tuple[int, ...]:
     """Return the units of the map items, groups and subflows around a unit, innermost first.
 
-    Steps with `plumbing` are excluded because they do not appear in the author's file.
+    A task that makes calls is none: its callees are those of the flow around it.
     """
     act = view.act_of(unit)
     units = [] if view.node(act).map is None else [unit]
     units += view.units_around(act)
-    return tuple(unit["id"] for unit in units if not view.node(view.act_of(unit)).plumbing)
+    nodes = ((unit, view.node(view.act_of(unit))) for unit in units)
+    return tuple(unit["id"] for unit, node in nodes if not node.plumbing and node.exchange is None)
 
 
 def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
@@ -252,6 +253,8 @@ def evaluate(names: Names, value: Value) -> Plain:
     graph = names.view.graph
     if tag == "expr":
         return graph.evaluate(content, names)
+    if tag == "path":
+        return at_path(content, names)
     if tag == "map":
         entries = {key: evaluate(names, part) for key, part in content.items()}
         return graph.composed(entries, value) if len(entries) > 1 else entries

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 #
 #     ["const", data]                  the data itself
 #     ["expr", i]                      the value of expression i, with its type
+#     ["path", [str, ...]]             a value that generated flows name: a root, and keys in it
 #     ["text", [str | int, ...]]       text, with expressions given by their numbers
 #     ["list", [value, ...]]           a list of values
 #     ["map", {key: value}]            a map of values
@@ -180,6 +181,8 @@ def maker(evaluator: Evaluator, value: Value) -> Make | None:
         return lambda names: content
     if tag == "expr":
         return partial(evaluator.evaluate, content)
+    if tag == "path":
+        return partial(at_path, content)
     if tag not in {"list", "map"}:
         return None
     parts = _all(evaluator, content if tag == "list" else content.values())
@@ -187,6 +190,26 @@ def maker(evaluator: Evaluator, value: Value) -> Make | None:
     if make is None or len(content) < 2:
         return make
     return lambda names: evaluator.composed(make(names), value)
+
+
+def at_path(path: list[str], names: Any) -> Plain:
+    """Return the value at a path of names.
+
+    Args:
+        path: A root, and keys in it.
+        names: As an evaluator receives them.
+
+    Raises:
+        EvaluationError: There is none.
+    """
+    root, key, *rest = path
+    try:
+        value = names.variable(key) if root == "state" else names[root][key]
+        for key in rest:
+            value = value[key]
+    except (KeyError, TypeError):
+        raise EvaluationError(f"{'.'.join(path)} has no value") from None
+    return value
 
 
 def holds_secret(value: Value) -> bool:

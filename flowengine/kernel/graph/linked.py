@@ -28,6 +28,7 @@ from flowengine.kernel.graph.specs import (
     CancelSpec,
     CompiledFlow,
     EmitSpec,
+    ExchangeSpec,
     HandlerSpec,
     JoinSpec,
     LockSpec,
@@ -52,15 +53,15 @@ ENTERING = frozenset({"sources", "join", "trigger", "when", "map", "loop", "dead
 """Keys of a step that are read before its first attempt."""
 ATTEMPTING = frozenset({"input", "args", "key", "tool", "counts", "caller_limit", "lock", "timeout",
                         "background", "asks", "approval", "rules", "environments",
-                        "reads"})  # fmt: skip
+                        "reads", "exchange"})  # fmt: skip
 """Keys that are read when an attempt of a task begins."""
 ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "compensate", "raises",
                     "effect", "on_crash", "opaque", "named", "forgets", "carries",
                     "adapter"})  # fmt: skip
 """Keys that are read only after an attempt has ended."""
-TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "ways", "body", "at",
-                     "action", "kind", "task", "caller", "meters", "preview", "limits", "about",
-                     "within", "declared", "chat", "said", "needs"})  # fmt: skip
+TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "body", "at",
+                     "action", "kind", "task", "caller", "meters", "preview", "limits",
+                     "within", "declared", "chat", "needs"})  # fmt: skip
 """Keys that describe a step, or that matter to other keys, to budgets or to users."""
 BARE = TELLING | ENTERING | ENDING | {"input", "tool", "rules"}
 """Keys of a task whose attempts need only their input. A key in none of these sets disables this
@@ -101,7 +102,6 @@ class Node:
     chat = False
     background: BackgroundSpec | None = None
     approval: Value | None = None
-    about: Value | None = None
     adapter: dict[str, Plain] | None = None
     rules: list[list[RuleSpec]] = []  # noqa: RUF012 - nothing changes it
     input: Value | None = None
@@ -109,6 +109,7 @@ class Node:
     wait: WaitSpec | None = None
     cancel: CancelSpec | None = None
     child = -1
+    exchange: ExchangeSpec | None = None
     sources: list[int] = []  # noqa: RUF012 - nothing changes it
     join: JoinSpec | None = None
     trigger: TriggerSpec | None = None
@@ -161,6 +162,7 @@ class Node:
         self.direct = (
             self.action in ("task", "none")
             and spec.keys() <= DIRECT
+            and self.exchange is None
             and (self.join is None or self.join["kind"] == "each")
         )
         """It begins with its first attempt as soon as one token arrives."""
@@ -246,7 +248,7 @@ class Body:
         self.output = spec.get("output")
         self.final = spec.get("final", -1)
         self.opens = spec.get("opens", -1)
-        self.repeats = may_repeat(self.steps, steps)
+        self.repeats = not self.start or may_repeat(self.steps, steps)
         self.watched = [
             i for i in self.steps if steps[i].get("join", {}).get("kind") in ("active", "count")
         ]

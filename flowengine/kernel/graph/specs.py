@@ -243,6 +243,52 @@ class RuleSpec(TypedDict, total=False):
     """Of a rule in `within`."""
 
 
+class ExchangeSpec(TypedDict):
+    """How a task makes calls.
+
+    Its result is a map. With `calls`, a list of `CallData`, another round follows. Without, the
+    task ends with the `outcome` that it names (`ok`), or with the `error` of an earlier round. Its
+    output is null: results are those of its rounds. If
+    it `waits`, another round follows after the `wait` of its step.
+    """
+
+    callees: dict[str, int]
+    """Name → the step that carries out a call, in the body `child`."""
+    keeps: list[list[str]]
+    """`[key, part]`: parts of its result, and the state keys that they are written to."""
+    answers: str
+    """The state key to which the answers to calls with an `entry` are added."""
+    about: list[str]
+    """Names of the parts of `about` of a call."""
+    heeds: list[str]
+    """State keys that it reads. If one was written during an attempt that ends the task, another
+    round follows instead."""
+    catches: list[str]
+    """Types of errors that the next round receives, or `*` for all."""
+
+
+class CallData(TypedDict, total=False):
+    """A call in the result of a task."""
+
+    callee: Required[str]
+    """Name of the callee."""
+    args: dict[str, Plain]
+    """Arguments, visible in the callee's step as `call.args`."""
+    beside: bool
+    """It may run together with calls next to it that may, too."""
+    ends: bool
+    """An error of it withdraws the other calls that are running."""
+    entry: dict[str, Plain]
+    """Kept in the state, together with the answer: `output` or `error`, and `approval`."""
+    into: str
+    """The state key that it is kept in. Absent: `answers` of the step."""
+    about: list[str | int | None]
+    """The context of the call for its approvers, under the names that the step has for its parts:
+    texts, and places of messages in its state key `answers`."""
+    asks: bool
+    """Approvers are asked about the call, unless a rule allows it."""
+
+
 class StepSpec(TypedDict, total=False):
     """One step. `action` is its meaning for the kernel, and `kind` is the keyword in the file."""
 
@@ -252,7 +298,7 @@ class StepSpec(TypedDict, total=False):
     """It only connects the parts of a generated flow, and is not displayed unless there is a
     problem."""
     teller: str
-    """The step kind that describes the step's output in one line. This key, `says` and `ways` are
+    """The step kind that describes the step's output in one line. This key and `says` are
     for display, and not part of the structural hash."""
     ahead: bool
     """Its step kind may load its dependencies when an execution begins. Not part of the structural
@@ -260,10 +306,7 @@ class StepSpec(TypedDict, total=False):
     chat: bool
     """It shows an answer to its users and uses their reply as their next message."""
     says: str
-    """Its label in diagrams, in place of its settings."""
-    ways: list[str | None]
-    said: bool
-    """Labels of its outgoing edges in diagrams, in their order."""
+    """Its label in diagrams, in place of its settings. Empty: they do not contain it."""
     body: int
     at: list[int]
     """Line and column in the file. Not part of the structural hash."""
@@ -316,9 +359,6 @@ class StepSpec(TypedDict, total=False):
     `version` of its declaration, `schema` of the caller's arguments, `bind`, `returns`, `when` it
     is required, `edit` with the editable arguments, and the `fields` of an approval. See
     `call_questions`."""
-    about: Value
-    """The context of a call for its approvers, a map of texts, evaluated when the approval is
-    requested."""
     rules: list[list[RuleSpec]]
     """The rules that could match the call, in the order of evaluation. In each list the first match
     applies, and of these the strictest. `approval` defines the question."""
@@ -329,8 +369,10 @@ class StepSpec(TypedDict, total=False):
     """`idempotency_key` of the tool."""
     wait: WaitSpec
     cancel: CancelSpec
+    exchange: ExchangeSpec
+    """The calls of a task that makes some."""
     child: int
-    """The body of a group or subflow."""
+    """The body of a group or subflow, or with the callees of a task."""
     sources: list[int]
     """Steps with an edge to this one, each once, in file order, including `START` and `TRIGGER`."""
     join: JoinSpec
@@ -376,7 +418,8 @@ class BodySpec(TypedDict, total=False):
     flow: int
     """Number of its flow in `CompiledFlow.flows`, from 1. Absent: the main flow."""
     start: list[int]
-    """Steps that receive a token when the scope starts: the first one, or all of a `parallel`."""
+    """Steps that receive a token when the scope starts: the first one, or all of a `parallel`. None
+    of those that only calls activate."""
     steps: list[int]
     output: Value
     """The result of a group whose step has no `output`: that of its last step, or the map of a

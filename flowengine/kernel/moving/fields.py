@@ -75,7 +75,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_plain("id", "scope", "number", "past", "line", "message", "at", "deadline", "units",
                  "over", "keys", "next", "places", "busy", "results", "failed", "max_failures",
                  "succeeded", "need", "left_early", "rounds", "attempts", "facts", "undo", "final",
-                 "opens", "cleanup", "frame", "address", "local", "cut"),
+                 "opens", "cleanup", "frame", "address", "local", "cut", "call", "approval"),
         "then": "then",
     },
     "Unit": {
@@ -83,12 +83,14 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "then": "then",
         "knows": "knows",
         "replaced_reads": "saw",
+        "calls": "calls",
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "asks", "scope",
                  "cleanup", "facts", "fallback", "lock", "across", "shares", "has_lock", "budget",
                  "needs", "granted", "runs", "responded", "shown",
-                 "counted"),
+                 "counted", "answers", "caught", "unlimited"),
     },
+    "Calls": _plain("made", "next", "open", "answers"),
     "Grant": _plain("tool", "version", "args", "patterns", "source", "uses", "until", "used", "by",
                     "at", "revoked", "people"),
     "Lock": _plain("holders", "queue"),
@@ -172,6 +174,8 @@ FOLLOWS = {
             "again",
             "ended",
             "group_ended",
+            "answered",
+            "calls_answered",
             "pause",
             "unit_failed",
             "act_failed",
@@ -229,6 +233,9 @@ class Visitor(Protocol):
 
     def step_name(self, name: str) -> str:
         """Return the name of a step for display."""
+
+    def callee(self, caller: int, name: str) -> str:
+        """Return the name that replaces that of a callee of a step."""
 
 
 class Walker:
@@ -423,6 +430,13 @@ class Walker:
                 for signal in value["signals"]
             ]
         return record
+
+    def _calls(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
+        """Return the calls of a round. Those that have not begun yet name their callees."""
+        caller = self._state["acts"][record["act"]]["step"]
+        callees = [self._visitor.callee(caller, call["callee"]) for call in value["made"]]
+        made = [{**call, "callee": name} for call, name in zip(value["made"], callees, strict=True)]
+        return {**self._record("Calls", value), "made": made}
 
     # Pasts
 

@@ -102,6 +102,11 @@ class _Mover:
     def step_name(self, name: str) -> str:
         return self._names.get(name, name)
 
+    def callee(self, caller: int, name: str) -> str:
+        exchange = self._p.old.node(caller).exchange
+        step = None if exchange is None else self._p.steps.get(exchange["callees"].get(name, -1))
+        return name if step is None else self._p.new_name(step)
+
 
 def _move_inputs(p: Pairing, moved: State) -> None:
     given, inputs = moved["inputs"], {}

@@ -38,6 +38,11 @@ def is_part(address: str) -> bool:
     return re.search(_INNER, address) is not None
 
 
+def is_round(address: str) -> bool:
+    """Return whether an address of a task that makes calls is that of a round."""
+    return "@" in address.rpartition("/")[2]
+
+
 def without_repetition(address: str) -> str:
     """Return an address without the numbers of repeated activations."""
     return re.sub(_AGAIN, lambda match: match[1] or "", address)

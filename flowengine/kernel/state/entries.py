@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.state.records import Arrival
+from flowengine.kernel.state.records import Arrival, Calls
 
 Entry: TypeAlias = tuple[Any, ...]
 """An entry of the agenda. Only the functions of this module create entries."""
@@ -120,6 +120,21 @@ def pause_before_round(unit: int, /) -> Entry:
 def limit(unit: int, /) -> Entry:
     """Restart the `timeout` of a running group or subflow (retry)."""
     return ("limit", unit)
+
+
+def answered(act: int, output: Plain, error: ErrorData | None, /) -> Entry:
+    """Store the answer to a call of a task."""
+    return ("answered", act, output, error)
+
+
+def calls_ended(unit: int, /) -> Entry:
+    """End the calls of a round, which are all answered."""
+    return ("calls_ended", unit)
+
+
+def calls_answered(unit: int, calls: Calls, /) -> Entry:
+    """Begin the next attempt of a task that has made calls."""
+    return ("calls_answered", unit, calls)
 
 
 def cancel(unit: int, /) -> Entry:

@@ -173,6 +173,10 @@ class Activation(TypedDict, total=False):
     """Of the last unit that ended, for `steps.x`."""
     facts: dict[str, Plain]
     """Facts beside the result of its subflow. Also of the last unit."""
+    call: int
+    """Set on the activation of a callee: which of the calls of the round around it."""
+    approval: Plain
+    """The recorded approval of this call."""
     undo: int
     """Set on the activation of a compensation: the undo that it belongs to."""
     final: int
@@ -187,8 +191,8 @@ class Activation(TypedDict, total=False):
     address: str
     """Set on hidden steps, and on running steps that an upgrade has renamed."""
     local: dict[str, Plain]
-    """On a compensation or `finally`: the names visible to its step, such as `item` or `output`,
-    and `error`."""
+    """On a callee: `call`. On a compensation or `finally`: the names visible to its step, such as
+    `item` or `output`, and `error`."""
     done: list[Done]
     cut: list[int]
     """Of a group: the work of its attempts and rounds so far that must be undone, as in a scope."""
@@ -218,6 +222,19 @@ class Grant(TypedDict, total=False):
     at: int
     revoked: str
     """The user who revoked it."""
+
+
+class Calls(TypedDict):
+    """The calls of a round, see `steps.exchanges`."""
+
+    made: list[Any]
+    """Each as `graph.specs.CallData`."""
+    next: int
+    """The next call to begin."""
+    open: dict[int, bool]
+    """Those that have begun and are not answered."""
+    answers: list[Any]
+    """By call: `output` or `error`, and `approval` if it was approved. None: not answered yet."""
 
 
 class Unit(TypedDict, total=False):
@@ -270,6 +287,14 @@ class Unit(TypedDict, total=False):
     responded: bool
     """Its call was not made. An approver provided the result instead."""
     scope: int
+    calls: Calls
+    """The calls of its last round, until all are answered."""
+    answers: list[Any]
+    """The answers that its round receives. Absent in its first."""
+    caught: ErrorData
+    """The error of the round before, which it receives."""
+    unlimited: bool
+    """Budgets do not limit its round, which learns that one is used up."""
     finals: list[Final]
     cleanup: int
     """The cleanup that it waits for."""

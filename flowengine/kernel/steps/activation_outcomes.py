@@ -52,6 +52,10 @@ def activation_ended(
     if "undo" in act or "final" in act or "opens" in act:
         _hidden_ended(tx, act, None)
         return
+    if "call" in act:
+        tx.note(act, status, outcome=outcome, output=output)
+        tx.agenda.append(entries.answered(act["id"], output, None))
+        return
     node = tx.graph.nodes[act["step"]]
     is_bound = "deadline" in act or "over" in act
     try:
@@ -122,6 +126,9 @@ def activation_failed(
     end_bounds(tx, act)
     if "undo" in act or "final" in act or "opens" in act:
         _hidden_ended(tx, act, error)
+    elif "call" in act:
+        tx.note(act, "failed", error=error)
+        tx.agenda.append(entries.answered(act["id"], None, error))
     else:
         handle(tx, act, error)
 

@@ -33,6 +33,8 @@ from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.state.records import Activation, Unit
 from flowengine.kernel.steps.activation_outcomes import activation_ended, activation_failed
+from flowengine.kernel.steps.exchanges import catches, next_round
+from flowengine.kernel.steps.exchanges import round_ended as round_follows
 from flowengine.kernel.steps.loops import (
     begin_round,
     of_loop,
@@ -66,16 +68,31 @@ def attempt_ended(
         tx.clear_timer(unit.pop("timer"))
     if not act["units"][unit["id"]]:
         unpark(tx, unit)
+    has_waited = unit["phase"] == "wait"
     move(unit, "ready")
     unit.pop("counted", None)  # its next round makes another call
     if node.raises and outcome in node.raises and not routing.routes(node, outcome):
         attempt_failed(tx, unit, _raised(node.raises[outcome], node, raw, unit.get("facts", {})))
         return
+    if node.exchange is not None:
+        _end_round(tx, node, unit, raw, has_waited=has_waited)
+    elif node.lock is None or _has_lock(tx, unit, raw, outcome, past):
+        _apply(tx, node, act, unit, raw, outcome, past)
+
+
+def _apply(
+    tx: Transition,
+    node: Node,
+    act: Activation,
+    unit: Unit,
+    raw: Plain,
+    outcome: str,
+    past: int | None,
+) -> None:
+    """Evaluate the output of an attempt, make its writes, and end its round or unit."""
     output = raw
-    if node.lock is not None and not _has_lock(tx, unit, raw, outcome, past):
-        return
     if node.output is not None or node.set or node.emit:
-        extra: dict[str, Plain] = {"result": raw, "outcome": outcome, **_people(tx, node, unit)}
+        extra: dict[str, Plain] = {"result": raw, "outcome": outcome}
         names = Names(tx, act, unit, past, extra)
         try:
             if node.output is not None:
@@ -100,12 +117,22 @@ def attempt_ended(
         unit_ended(tx, unit, output, outcome)
 
 
-def _people(tx: Transition, node: Node, unit: Unit) -> dict[str, Plain]:
-    """Return the approver and edits of a call made by a model, for its output."""
-    if node.adapter is None:
-        return {}
-
-    return {"approval": permission(tx, unit)}
+def _end_round(tx: Transition, node: Node, unit: Unit, result: Plain, *, has_waited: bool) -> None:
+    """End a round of a task that makes calls, and the task unless another round follows."""
+    if has_waited:
+        next_round(tx, unit, [])
+        return
+    try:
+        if round_follows(tx, node, unit, result):
+            return
+    except StepFailure as failure:
+        unit_failed(tx, unit, as_error(failure, tx.address(unit), unit["tries"]))
+        return
+    if "error" in result:
+        unit_failed(tx, unit, result["error"])
+    else:
+        # Its rounds have their results, and what it keeps of them is in the state.
+        unit_ended(tx, unit, None, result.get("outcome", "ok"))
 
 
 def _has_lock(tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
@@ -174,10 +201,12 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
         uncount(tx, unit)
     again = (entries.uncertain if unit["phase"] == "run" else entries.attempt)(unit["id"])
     stop_attempt(tx, unit)
+    unit.pop("calls", None)
     if not act["units"][unit["id"]]:
         unpark(tx, unit)
     if not tries_again(tx, unit, error):
-        unit_failed(tx, unit, error, again)
+        if not catches(tx, unit, error):
+            unit_failed(tx, unit, error, again)
     elif not clean_first(tx, "unit", unit, entries.pause(unit["id"], error), error):
         pause_before_attempt(tx, unit, error)
 
@@ -292,6 +321,8 @@ def _leave_map(tx: Transition, act: Activation, unit: Unit, output: Plain, outco
 
 
 def _remove_unit(tx: Transition, act: Activation, unit: Unit) -> None:
+    if "call" in act:
+        act["approval"] = permission(tx, unit)
     if act["units"].pop(unit["id"]):
         act["busy"] -= 1
         if act["units"] and not act["busy"]:

@@ -78,7 +78,7 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
     """Begin a permitted attempt, once budget and lock allow it."""
     refused: StepFailure | None = None
     # Before the lock, so that it is not held during a human decision.
-    if node.action == "task" and not BUDGETED.isdisjoint(tx.state):
+    if _is_budgeted(tx, node, unit):
         try:
             if budget_questions.waits(tx, unit, entries.attempt(unit["id"])):
                 return
@@ -158,10 +158,12 @@ def _has_claims(tx: Transition, node: Node, unit: Unit) -> bool:
     """Acquire the lock of a step, then the reservations of a call in budgets that are shared."""
     if node.lock is not None and not _has_lock(tx, node, unit):
         return False
-    if node.action != "task" or BUDGETED.isdisjoint(tx.state):
-        return True
+    return not _is_budgeted(tx, node, unit) or not waits(tx, unit, entries.attempt(unit["id"]))
 
-    return not waits(tx, unit, entries.attempt(unit["id"]))
+
+def _is_budgeted(tx: Transition, node: Node, unit: Unit) -> bool:
+    """Return whether a budget can limit an attempt."""
+    return node.action == "task" and not BUDGETED.isdisjoint(tx.state) and "unlimited" not in unit
 
 
 def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
@@ -254,7 +256,7 @@ def run(tx: Transition, unit: Unit) -> None:
     act = tx.state["acts"][unit["act"]]
     node = tx.graph.nodes[act["step"]]
     measures = False
-    if node.meters is not None:
+    if node.meters is not None and "unlimited" not in unit:
         measures = has_to_measure(tx, unit, node)
     if "needs" in unit:
         grant(tx, unit)
@@ -302,6 +304,8 @@ def run(tx: Transition, unit: Unit) -> None:
             tx.now,
             child,
             inputs,
+            unit.get("answers"),
+            unit.get("caught"),
         )
     )
 
@@ -377,6 +381,7 @@ def begin_anew(tx: Transition, unit: Unit) -> None:
         move(unit, "ready")
     elif unit["phase"] == "scope":
         close_scope(tx, tx.state["scopes"][unit["scope"]])
+        unit.pop("calls", None)
     elif unit["phase"] == "asked":
         ask_anew(tx, unit)
     forget_question(tx, unit)

@@ -31,10 +31,14 @@ def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
         step: The step.
         arrivals: The released tokens. They become one token.
     """
-    node = tx.graph.nodes[step]
-    act = new_activation(tx, node, arrivals)
+    begin_new(tx, new_activation(tx, tx.graph.nodes[step], arrivals))
+
+
+def begin_new(tx: Transition, act: Activation) -> None:
+    """Count a new activation against the limits, and begin its work."""
+    node = tx.graph.nodes[act["step"]]
     try:
-        count(tx, tx.state["scopes"][arrivals[0]["scope"]], act)
+        count(tx, tx.state["scopes"][act["scope"]], act)
         if "hold" in tx.state and begins_held(tx, act):
             act["then"] = list(entries.begin_act(act["id"]))
         elif node.plain:

@@ -38,9 +38,12 @@ def begin_unit(tx: Transition, act: Activation, item: int) -> None:
     unit = new_unit(tx, tx.state["scopes"][act["scope"]], act, item)
     if item >= 0 and "knows" in act:
         learn(unit, act["knows"])
-    looping = tx.graph.nodes[act["step"]].loop is not None
-    then = (entries.begin_round if looping else entries.attempt)(unit["id"])
-    if item >= 0 and "hold" in tx.state and hold_unbegun(tx, act, unit, then):
+    node = tx.graph.nodes[act["step"]]
+    then = (entries.attempt if node.loop is None else entries.begin_round)(unit["id"])
+    has_address = item >= 0
+    if node.exchange is not None:
+        unit["round"], has_address = 1, True
+    if has_address and "hold" in tx.state and hold_unbegun(tx, act, unit, then):
         return
     tx.agenda.append(then)
 

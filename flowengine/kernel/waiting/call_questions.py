@@ -242,6 +242,8 @@ def _asked(tx: Transition, unit: Unit, args: Plain) -> dict[str, Plain]:
     approval = tx.node(act).approval
     assert approval is not None
     asked: dict[str, Plain] = evaluate(Names(tx, act, unit, extra=call_names(unit, args)), approval)
+    if made_call(tx, unit).get("asks"):
+        asked["also"] = True
     return asked
 
 
@@ -368,11 +370,37 @@ def _include(
 
 def show_origin(tx: Transition, unit: Unit, wait: Wait) -> None:
     """Add the texts that led to a call of an agent to a question about it."""
-    node = tx.node(tx.act_of(unit))
-    if node.about is not None:
-        about = evaluate(Names(tx, tx.act_of(unit), unit), node.about)
+    about = _about_call(tx, unit)
+    if about:
         shown = {name: _beginning(masked(text)) for name, text in about.items() if text}
         wait["record"]["about"] = shown
+
+
+def _about_call(tx: View, unit: Unit) -> dict[str, str]:
+    """Return the context of a call, as given by the task that makes it."""
+    act = tx.act_of(unit)
+    told = made_call(tx, unit).get("about")
+    if not told:
+        return {}
+    spec = tx.node(tx.act_of(tx.state["units"][tx.scope_of(act)["unit"]])).exchange
+    assert spec is not None
+    messages: Any = tx.vars_of(tx.frame_of(act))[spec["answers"]][0]
+    texts = [_text(messages[part]) if isinstance(part, int) else part or "" for part in told]
+    return dict(zip(spec["about"], texts, strict=False))
+
+
+def _text(message: Any) -> str:
+    """Return the text of a message, whose content can consist of parts."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return " ".join(str(part["text"]) for part in content if part.get("text"))
+
+
+def made_call(tx: View, unit: Unit) -> Any:
+    """Return the call of a task that a unit carries out, or an empty map."""
+    act = tx.act_of(unit)
+    return act["local"]["call"] if "call" in act else {}
 
 
 def _beginning(text: Plain) -> str:

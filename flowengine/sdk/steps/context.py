@@ -226,6 +226,18 @@ class StepContext(Protocol):
         """
 
     @property
+    def answers(self) -> Sequence[Mapping[str, Any]] | None:
+        """The answers to the calls that its last round has returned, in their order.
+
+        Each has `output` or `error`, and `approval` if the call was approved. None: it is the first
+        round.
+        """
+
+    @property
+    def caught(self) -> Mapping[str, Any] | None:
+        """The error of the last round, which did not end the step. None: there was none."""
+
+    @property
     def state(self) -> Mapping[str, Any]:
         """State of the flow at the start of the attempt: the keys that the kind `reads`.
 

@@ -178,12 +178,34 @@ class Offered(NamedTuple):
     """The name of the tool on the server. Empty if the step calls one by its name."""
 
 
+class Exchange(NamedTuple):
+    """How a step makes calls, see `kernel.graph.specs.ExchangeSpec`.
+
+    Its callees are in the flow's `callees`.
+    """
+
+    answers: str
+    """The state key to which the answers are added."""
+    keeps: Sequence[tuple[str, str]]
+    """State keys, and the parts of its result that are written to them."""
+    about: Sequence[str]
+    """Names of the parts of its note on a call for approvers."""
+    heeds: Sequence[str]
+    """State keys whose changes during its last attempt make it go on."""
+    catches: Sequence[str]
+    """Types of errors that do not end it."""
+    until: str
+    """What it waits for when it pauses, as an expression about the state."""
+
+
 class Mark(NamedTuple):
     """Properties of a step of a generated flow that the language cannot express."""
 
     plumbing: bool = False
     """Whether the step is auxiliary. Such steps are omitted from views of an execution unless they
     fail."""
+    exchange: Exchange | None = None
+    """How it makes calls. None: it makes none."""
     reads: Sequence[str] = ()
     """State keys that a call receives in `context.state`."""
     adapter: Mapping[str, Plain] | None = None
@@ -198,11 +220,9 @@ class Mark(NamedTuple):
     """The tool of a server that was offered and is called. `call` may name the server."""
     inputs: Mapping[str, Plain] = {}
     """Inputs of the generated flow that it runs, besides the arguments, as in a file."""
-    about: Mapping[str, str] = {}
-    """Context that approvers of its call see: name → expression."""
-    asks: str = ""
-    """Expression for the reason why approvers are asked about its call, in addition to those of the
-    tool. Empty text: none. A rule may still allow the call."""
+    asks: bool = False
+    """Whether the caller may name a reason why approvers are asked about a call, in addition to
+    those of the tool. A rule may still allow the call."""
     in_order: bool = False
     """Whether its place in the queue for its lock is that of its first attempt, not of the
     permission to start it."""
@@ -215,8 +235,6 @@ class Mark(NamedTuple):
     """The caller among all callers of an execution, and the number of calls that it may make."""
     chat: bool = False
     """Whether it shows an answer of a conversation to the user and waits for the next message."""
-    said: bool = False
-    """Whether its output is a user's message to a running agent."""
     session: bool = False
     """Whether the program of the flow sends that message, so that no list of waits shows it."""
     on_crash: Literal["", "ask", "fail"] = ""
@@ -229,9 +247,6 @@ class Mark(NamedTuple):
     `ahead`."""
     says: str | None = None
     """Its text in a picture of the flow, in place of its settings."""
-    ways: Sequence[str | None] = ()
-    """Texts of its outgoing edges in a picture, in order, in place of their conditions. None: the
-    edge is not drawn, as those for actions that users may take at any time."""
 
 
 class GeneratedFlow(NamedTuple):

@@ -488,10 +488,11 @@ class StepKind:
         return None
 
     @classmethod
-    def summary(cls, output: Plain) -> str | None:
+    def summary(cls, kind: str, output: Plain) -> str | None:
         """Return a one-line summary of the output of a step in a flow of this kind, for users.
 
         Args:
+            kind: The step kind of the step.
             output: Output of a step whose mark requests it, possibly of an earlier version of the
                 kind.
 

@@ -1,8 +1,5 @@
 """The answers to an agent's calls: the message for the model, and what else follows from a call.
 
-Generated flows call these functions in expressions: `call_answer`, `call_failure`, `call_reason`,
-`said_before`. An execution that has begun replays with them, so earlier results must stay the same.
-
 An answer is `{messages, context, handoff, value}`: the messages, the changes of the context, the
 agent to hand off to (or the empty text), and the value for clients.
 """
@@ -17,13 +14,12 @@ from typing import Any, cast
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.texts.untrusted import FAILED, all_unmarked, has_text, marked
 
-Answer = dict[str, Plain]
-_Call = Mapping[str, Plain]
-"""A call of a reply: `{place, step, handoff, id, name, args}`, or with `messages` if it is answered
-already."""
-FLOW, ADAPTED, OTHERS, NONE = "flow", "adapted", "others", "none"
-"""Kinds of results, for `answer`: data of the project, what `tool_answers.envelope` made, data that
-may contain text by others, and none, because the turn itself has answered the call."""
+Answer = dict[str, Any]
+_Call = Mapping[str, Any]
+"""A call of a reply: its `id` and `name`."""
+FLOW, ADAPTED, OTHERS = "flow", "adapted", "others"
+"""Kinds of results: data of the project, what `tool_answers.envelope` made, and data that may
+contain text by others."""
 _OWN = frozenset({"Rejected", "Refused", "Expired", "BudgetExceeded", "LimitExceeded"})
 """Types of errors whose messages quote nothing that others wrote."""
 ERROR = "Error: "
@@ -76,41 +72,28 @@ def answer(
     kind: Plain,
     text: Callable[..., str],
 ) -> Answer:
-    """Return the answer to a call that was made, or that needs no tool.
+    """Return the answer to a call that was made.
 
     Args:
         call: The call.
         result: The result. A person may have given it in place of the tool: then it is data, even
             if those of this tool are adapted.
         approval: The approval of the call, or None.
-        handed: The agent that an earlier call of the reply handed off to. Only the first handoff is
-            taken, others are refused.
+        handed: The agent that an earlier call of the reply handed off to, or the empty text. Only
+            the first handoff is taken, others are refused.
         kind: The kind of the result.
         text: Returns data as text.
     """
-    if kind == NONE:
-        # A handoff with arguments has them, possibly as a hook has left them.
-        has_them = call["handoff"] and "args" in call and not handed
-        context = {"handoff": call["args"]} if has_them else {}
-        messages = call.get("messages") or [_gone(call)]
-        value = call.get("value")  # of a hook that has answered it
-        return _first_handoff(messages, context, call["handoff"], value, handed)
-    made = _envelope_in(result)
+    made = envelope_in(result)
     if made is not None and kind == ADAPTED:
         first = tool_message(call["id"], call["name"], made["content"])
         more, context, handoff = made["more"], made["context"], made["handoff"]
-        return _first_handoff([first, *more], context, handoff, result, handed)
+        return first_handoff([first, *more], context, handoff, result, handed)
     content = marked_data(result, call["name"], text) if kind == OTHERS else data_text(result, text)
     content = "\n\n".join([*said_by_people(approval), content])
     if made is not None:  # data that looks like an envelope
         result = {"envelope": {**{key: made[key] for key in _ENVELOPE}, "value": result}}
-    return _first_handoff([tool_message(call["id"], call["name"], content)], {}, "", result, handed)
-
-
-def _gone(call: _Call) -> dict[str, Plain]:
-    """Return the answer to a call of a tool that the flow had before the execution was moved."""
-    content = f"{ERROR}the tool {call['name']} no longer exists. The call was not made."
-    return tool_message(call["id"], call["name"], content)
+    return first_handoff([tool_message(call["id"], call["name"], content)], {}, "", result, handed)
 
 
 def failure(
@@ -148,19 +131,6 @@ def reason(error: Mapping[str, Any], text: Callable[..., str]) -> str:
     return f"{error['type']}: {said}"
 
 
-def said_before(messages: Sequence[Any], asked: int, _text: Callable[..., str]) -> dict[str, Plain]:
-    """Return what led to a call, for its approver: the user's newest message, the model's text.
-
-    Args:
-        messages: The conversation.
-        asked: The place of the user's newest message, or -1.
-    """
-    by_model = (one for one in reversed(messages) if one.get("role") == "assistant")
-    found = {"user": messages[asked] if 0 <= asked < len(messages) else {}}
-    found["model"] = next(by_model, {})
-    return {who: text_of(message.get("content"), " ") for who, message in found.items()}
-
-
 def text_of(content: Any, between: str = "\n") -> str:
     """Return the text of a message's content, which can consist of parts.
 
@@ -174,9 +144,10 @@ def text_of(content: Any, between: str = "\n") -> str:
     return between.join(filter(None, texts))
 
 
-def _first_handoff(
+def first_handoff(
     messages: Any, context: Plain, handoff: Plain, value: Plain, handed: Plain
 ) -> Answer:
+    """Return an answer, whose handoff is refused if an earlier one of its reply was taken."""
     if handoff and handed:
         refused = f"{ERROR}not taken, as {handed} is active now."
         messages, handoff = [{**messages[0], "content": refused}], ""
@@ -194,17 +165,23 @@ def value_of(result: Plain) -> Plain:
     Args:
         result: The result of its step: an envelope, or the value itself.
     """
-    made = _envelope_in(result)
+    made = envelope_in(result)
     return all_unmarked(result if made is None else made.get("value", made["content"]))
+
+
+def context_of(result: Plain) -> Mapping[str, Plain]:
+    """Return the context variables that the result of a tool sets."""
+    made = envelope_in(result)
+    return {} if made is None else made["context"]
 
 
 def is_in_file(result: Plain) -> bool:
     """Return whether the result of a tool is so large that its value only refers to a file."""
-    made = _envelope_in(result)
+    made = envelope_in(result)
     return made is not None and "in_file" in made
 
 
-def _envelope_in(result: Plain) -> Mapping[str, Any] | None:
+def envelope_in(result: Any) -> Mapping[str, Any] | None:
     """Return what `tool_answers.envelope` has made of a result, or None for other data."""
     made: Any = result.get("envelope") if isinstance(result, Mapping) else None
     is_made = isinstance(made, Mapping) and len(result) == 1

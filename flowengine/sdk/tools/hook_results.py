@@ -1,7 +1,4 @@
-"""Results of hooks around an agent's turns and calls, as expressions of its flow apply them.
-
-An execution that has begun replays with these functions, so earlier results must stay the same.
-"""
+"""Results of hooks around an agent's turns and calls, and what follows from them."""
 
 from __future__ import annotations
 
@@ -17,13 +14,14 @@ NO_END: dict[str, Plain] = {"outcome": "", "value": None, "reason": "", "no_prog
 """The end of the work of agents in the state of their flow, while it continues."""
 
 
-def turn_hooked(result: Plain, hook: str, _text: Text) -> dict[str, Plain]:
+def turn_hooked(result: Plain, hook: str, text: Text) -> dict[str, Any]:
     """Return the effects of a hook before a turn.
 
     Args:
         result: None, or some of `model`, `tools` (names or globs), `tool_choice`, `say` (text for
             the model), `answer` (ends the work with it) and `refuse` (ends it with a reason).
         hook: The name of the hook.
+        text: Returns data as text.
 
     Returns:
         `choice`, `messages` and, if the work ends, `end` and `text`.
@@ -38,8 +36,8 @@ def turn_hooked(result: Plain, hook: str, _text: Text) -> dict[str, Plain]:
         end = {**NO_END, "outcome": "not_resolved", "reason": reason}
     elif "answer" in said:
         end = {**NO_END, "outcome": "resolved", "value": said["answer"]}
-    text = None if end is None else data_text(end["value"], _text)
-    return {"choice": choice, "messages": messages, "end": end, "text": text}
+    shown = None if end is None else data_text(end["value"], text)
+    return {"choice": choice, "messages": messages, "end": end, "text": shown}
 
 
 def reply_hooked(
@@ -47,10 +45,9 @@ def reply_hooked(
     hook: str,
     calls: Sequence[Any],
     end: Mapping[str, Plain],
-    text: str,
-    refused: str,
-    _text: Text,
-) -> dict[str, Plain]:
+    last_text: str,
+    text: Text,
+) -> dict[str, Any]:
     """Return the effects of a hook after a turn.
 
     Args:
@@ -59,31 +56,29 @@ def reply_hooked(
         hook: The name of the hook.
         calls: The calls of the reply.
         end: How the reply ends the work, if it does.
-        text: The last text of the agents.
-        refused: Id of the step that stands for an invalid call.
+        last_text: The last text of the agents.
+        text: Returns data as text.
 
     Returns:
         `calls`, `messages` to be added, `end` and `text`.
     """
     said = _read(result, hook, refuse=str, answer=object)
     if not said:
-        return {"calls": [*calls], "messages": [], "end": {**end}, "text": text}
+        return {"calls": [*calls], "messages": [], "end": {**end}, "text": last_text}
     if "refuse" in said:
         reason, last = f"{hook} refused the reply: {said['refuse']}", {**NO_END}
     else:
         reason = f"{hook} has answered in place of the model."
         last = {**NO_END, "outcome": "resolved", "value": said["answer"]}
-    kept = [_refused(call, reason, refused) for call in calls]
+    kept = [_refused(call, reason) for call in calls]
     messages: list[Plain] = []
     if "refuse" in said and not calls:
         messages = [{"role": "user", "content": f"{reason}\nAnswer again."}]
-    shown = "" if "refuse" in said else data_text(said["answer"], _text)
+    shown = "" if "refuse" in said else data_text(said["answer"], text)
     return {"calls": kept, "messages": messages, "end": last, "text": shown}
 
 
-def call_hooked(
-    call: Mapping[str, Any], result: Plain, hook: str, refused: str, text: Text
-) -> dict[str, Plain]:
+def call_hooked(call: Mapping[str, Any], result: Plain, hook: str, text: Text) -> dict[str, Any]:
     """Return a call as a hook before it has left it.
 
     Args:
@@ -91,15 +86,14 @@ def call_hooked(
         result: None, or `arguments`, `ask` (a reason to ask approvers), `answer` (the result of the
             call, which is not made) or `refuse` (a reason not to make it).
         hook: The name of the hook.
-        refused: Id of the step that stands for an invalid call.
         text: Returns data as text.
     """
     said = _read(result, hook, arguments=dict, ask=str, answer=object, refuse=str)
     if "refuse" in said:
-        return _refused(call, f"{hook} refused it: {said['refuse']}", refused)
+        return _refused(call, f"{hook} refused it: {said['refuse']}")
     if "answer" in said:
         content = data_text(said["answer"], text)
-        messages = [tool_message(_id_of(call), _name_of(call), content)]
+        messages = [tool_message(_id_of(call), call_name(call), content)]
         value = {"value": said["answer"]}
         return {"place": call["place"], "step": "", "handoff": "", "messages": messages, **value}
     changed = dict(call)
@@ -137,12 +131,12 @@ def answer_hooked(
     return {**answer, "messages": [{**first, "content": content}, *more], "value": value}
 
 
-def call_name(call: Mapping[str, Any], _text: Text) -> str:
+def call_name(call: Mapping[str, Any]) -> str:
     """Return the name of the called tool, also of one that the turn has answered."""
-    return _name_of(call)
+    return str(call["name"] if "name" in call else call["messages"][0].get("name", ""))
 
 
-def call_seen(answer: Mapping[str, Any], _text: Text) -> dict[str, Plain]:
+def call_seen(answer: Mapping[str, Any]) -> dict[str, Plain]:
     """Return the result of a call, or the error, as hooks see it."""
     value, content = answer["value"], str(answer["messages"][0]["content"])
     if value is None and content.startswith(ERROR):
@@ -150,22 +144,18 @@ def call_seen(answer: Mapping[str, Any], _text: Text) -> dict[str, Plain]:
     return {"result": value_of(value), "error": None}
 
 
-def calls_seen(calls: Sequence[Mapping[str, Any]], _text: Text) -> list[Plain]:
+def calls_seen(calls: Sequence[Mapping[str, Any]]) -> list[Plain]:
     """Return the calls of a reply as hooks see them."""
-    return [{"tool": _name_of(one), "arguments": one.get("args", {})} for one in calls]
+    return [{"tool": call_name(one), "arguments": one.get("args", {})} for one in calls]
 
 
-def _refused(call: Mapping[str, Any], reason: str, step: str) -> dict[str, Plain]:
+def _refused(call: Mapping[str, Any], reason: str) -> dict[str, Plain]:
     """Return a call that is answered by the reason why it is not made."""
-    name = _name_of(call)
+    name = call_name(call)
     messages = [tool_message(_id_of(call), name, f"{ERROR}{reason}")]
     shown = f"{name!r} was not called: {reason}"
-    return {"place": call["place"], "step": step, "handoff": "", "messages": messages,
+    return {"place": call["place"], "step": "", "handoff": "", "messages": messages,
             "refused": shown}  # fmt: skip
-
-
-def _name_of(call: Mapping[str, Any]) -> str:
-    return str(call["name"] if "name" in call else call["messages"][0].get("name", ""))
 
 
 def _id_of(call: Mapping[str, Any]) -> Plain:

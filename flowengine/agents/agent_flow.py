@@ -1,0 +1,289 @@
+"""The flow that runs agents: a step for each agent, with a step for each of its tools inside.
+
+    first ──┬── its tools ◄── calls        An edge for each handoff leads to another agent.
+            └─► another agent
+
+Everything that an agent decides is in the results of its rounds, see `rounds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from flowengine.agents import background
+from flowengine.agents.agent_constants import AgentConstants
+from flowengine.agents.agent_specs import AgentSpec
+from flowengine.agents.agent_state import (
+    ABOUT,
+    BACKGROUND_SIGNALS,
+    BACKGROUND_STATE,
+    HEEDS,
+    KEEPS,
+    PAUSED,
+    PROGRAM_STATE,
+    SIGNALS,
+    STATE,
+)
+from flowengine.agents.context_window import SUMMARY
+from flowengine.agents.programs import MOST_CALLS, PLACE
+from flowengine.agents.rounds.turns import FALLBACK
+from flowengine.agents.tool_steps import ASK, ToolStep, offered, wanted
+from flowengine.sdk import Plain
+from flowengine.sdk.steps.generated_flows import Exchange, Mark
+
+
+class Callee(NamedTuple):
+    """A step that an agent calls."""
+
+    step: dict[str, Plain]
+    mark: Mark
+
+
+class AgentFlow(AgentConstants):
+    """The flow that runs agents.
+
+    Args:
+        agents: The agents that can become active. The first one starts.
+        asked: `args` of the first one, and the `variables` of the agent that calls it, as
+            expressions.
+        execute_tools: If false, the flow ends before the first calls.
+        chat: Each answer is a question to a person, whose reply is the next message.
+        session: The program of the flow sends that message.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[AgentSpec],
+        asked: Mapping[str, Plain],
+        *,
+        execute_tools: bool = True,
+        chat: bool = False,
+        session: bool = False,
+    ) -> None:
+        super().__init__(agents, execute_tools=execute_tools, chat=chat)
+        self.session = session
+        self._asked: dict[str, Plain] = {"labels": "${{ execution.labels }}", **asked}
+        self.marks: dict[str, Mark] = {}
+        self.owners: dict[str, str] = {}
+        """Step → the agent that owns it."""
+
+    def flow(self) -> dict[str, Plain]:
+        """Return the flow, and set `marks` and `owners`."""
+        callees = {agent.name: [*self._callees(agent)] for agent in self.agents}
+        for agent in self.agents:
+            self.owners |= dict.fromkeys(
+                [agent.name, *(str(one.step["id"]) for one in callees[agent.name])], agent.name
+            )
+            self.marks |= {str(one.step["id"]): one.mark for one in callees[agent.name]}
+        steps = [self._agent(agent) for agent in self.agents]
+        programs = any(agent.code is not None for agent in self.agents)
+        turns = self.agents[0].max_turns
+        calls = MOST_CALLS if programs else 0
+        most = max(1000, 4 * turns, turns * calls)
+        return {
+            "inputs": {"_args": {"type": "object"}, "_instructions": {"type": "object"}},
+            "state": {
+                **STATE,
+                **(BACKGROUND_STATE if self.starts else {}),
+                **(PROGRAM_STATE if programs else {}),
+            },
+            "outputs": {
+                "output": {"value": "${{ state.agent.output }}"},
+                "agent": {"value": "${{ state.agent.active }}"},
+                "reason": {"value": "${{ state.agent.reason }}"},
+            },
+            "outcome": "${{ state.agent.outcome }}",
+            "signals": {**SIGNALS, **(BACKGROUND_SIGNALS if self.starts else {})},
+            "limits": {"activations": most, "steps": max(10_000, 100 * turns, 10 * turns * calls)},
+            "steps": steps,
+            "callees": {name: [one.step for one in ones] for name, ones in callees.items()},
+        }
+
+    # Agents
+
+    def _agent(self, agent: AgentSpec) -> dict[str, Plain]:
+        """Return the step of an agent."""
+        others = [name for name in self.targets(agent) if name != agent.name]
+        asked: dict[str, Plain] = {
+            "agent": self.constants(agent, others),
+            "settings": dict(agent.settings),
+        }
+        if agent is self.agents[0] and not self.servers():
+            asked |= self._asked
+        keeps = [*KEEPS]
+        if self.starts:
+            keeps.append(("started", "started"))
+        if agent.code is not None:
+            keeps += [(key, key) for key in PROGRAM_STATE]
+        heeds = (*HEEDS, "ended") if self.starts else HEEDS
+        model = f"model {agent.model}" if agent.model else "model"
+        self.marks[agent.name] = Mark(
+            says=model,
+            anew={"instructions": ("_instructions", agent.name)},
+            on_crash=agent.on_crash,
+            ahead=agent is self.agents[0],
+            told=True,
+            exchange=Exchange("messages", keeps, ABOUT, heeds, self._catches(agent), PAUSED),
+        )
+        step: dict[str, Plain] = {
+            "id": agent.name,
+            "join": {"need": "each"},
+            "agent_turn": asked,
+            "effect": "idempotent",
+            "retry": dict(agent.retry),
+            "next": {"to": "end"},
+        }
+        if others:
+            step["next"] = {"outcome": {**{name: name for name in others}, "else": "end"}}
+        return step
+
+    def _catches(self, agent: AgentSpec) -> list[str]:
+        """Return the types of errors that do not end the work."""
+        if self.chat:
+            return ["*"]
+        arriving = any(check.arriving for check in agent.checks)
+        if arriving:
+            return ["*"]
+        more = FALLBACK if agent.fallbacks else FALLBACK[-1:] if agent.context else ()
+        return ["BudgetExceeded", *more]
+
+    # Callees
+
+    def _callees(self, agent: AgentSpec) -> Iterable[Callee]:
+        name = agent.name
+        if self.servers():
+            yield self._offer(agent)
+        if self.execute_tools:
+            for tool in agent.tools:
+                if tool.name != background.LIST or not self.starts:
+                    yield self._tool(agent, tool)
+        for owner, check in self.all_checks(agent):
+            mark = _quiet(check.tool, owner.name, f"checks with {check.tool.name}")
+            yield Callee(_plain(f"{name}.{check.when}.{check.tool.name}", check.tool), mark)
+        for hook in agent.hooks:
+            mark = _quiet(hook.tool, name, f"hook {hook.tool.name}")
+            yield Callee(_plain(f"{name}.{hook.when}.{hook.tool.name}", hook.tool), mark)
+        for id, tool, room in self._summarizers(agent):
+            adapter = None if tool.adapter is None else {**tool.adapter, "limit": room}
+            yield Callee(_plain(id, tool), Mark(adapter=adapter, tool=tool.name, caller=name))
+        if any(check.beside for _, check in self.all_checks(agent)):
+            yield self._ahead(agent)
+        if agent.code is not None:
+            yield self._program(agent)
+        if self.chat:
+            step: dict[str, Plain] = {
+                "id": f"{name}.person",
+                "call": ASK,
+                "with": {"question": "${{ call.args.question }}"},
+            }
+            yield Callee(step, Mark(chat=True, session=self.session, says="asks a person"))
+        if self.starts:
+            awaited: Plain = {"id": f"{name}.awaited", "wait": {"when": background.AWAITED}}
+            yield Callee(awaited, Mark(plumbing=True))
+
+    def _tool(self, agent: AgentSpec, tool: ToolStep) -> Callee:
+        """Return the step of a tool."""
+        may_ask = any(hook.when == "before_call" for hook in agent.hooks)
+        mark = Mark(inputs=tool.inputs, tool=tool.name, caller=agent.name, told=not tool.waits)
+        if tool.adapter is not None:
+            named = tool.name if tool.served is None else ""  # the step knows the name
+            mark = Mark(
+                tool=named,
+                reads=("context",),
+                adapter={"source": named, **tool.adapter},
+                offered=offered(tool.served) if tool.served is not None else None,
+                caller=agent.name,
+                told=True,
+            )
+        mark = mark._replace(asks=may_ask, caller_limit=agent.call_limit, in_order=True)
+        if tool.given is None:
+            mark = Mark(plumbing=True, in_order=True)
+        # Calls that can run in parallel share the lock. Any other call waits for all calls before
+        # it, including their questions, and blocks the calls after it.
+        beside = tool.waits or (tool.parallel and agent.constants["parallel_tool_calls"])
+        lock: dict[str, Plain] = {"key": "calls", "scope": "run", "shared": beside}
+        if tool.waits:
+            lock["hold"] = True
+        return Callee({**_plain(self.tool_id(agent, tool), tool), "lock": lock}, mark)
+
+    def _offer(self, agent: AgentSpec) -> Callee:
+        """Return the step in which servers list their tools."""
+        servers = self.servers()
+        asked: dict[str, Plain] = {
+            "models": self.models(),
+            "servers": self._served(),
+            "again": "${{ call.args.again }}",
+            **self._asked,
+        }
+        step: dict[str, Plain] = {
+            "id": f"{agent.name}.offer",
+            "agent_offer": asked,
+            "effect": "idempotent",
+            "retry": dict(agent.retry),
+            "set": {
+                "offer": "${{ output.offer }}",
+                "messages": "${{ call.args.again ? [] : output.messages }}",
+                "context": "${{ call.args.again ? {} : output.context }}",
+            },
+        }
+        return Callee(step, Mark(plumbing=True, servers=servers))
+
+    def _served(self) -> Plain:
+        """Return the tools of servers to offer to each agent."""
+        parts: dict[str, Plain] = {}
+        for agent in self.agents:
+            steps = [
+                (tool.served, self.tool_id(agent, tool)) for tool in agent.tools if tool.served
+            ]
+            parts[agent.name] = wanted(steps, [t.name for t in agent.tools if t.served is None])
+        return parts
+
+    def _summarizers(self, agent: AgentSpec) -> Iterable[tuple[str, ToolStep, int]]:
+        """Yield the tools that summarize: id, tool, and the characters of a summary."""
+        reducer = agent.context
+        if reducer is not None and reducer.tool is not None:
+            yield f"{agent.name}.reduce.{reducer.tool.name}", reducer.tool, reducer.room
+        for other, filter in agent.filters.items():
+            if filter.tool is not None:
+                yield f"{agent.name}.handoff.{other}.{filter.tool.name}", filter.tool, SUMMARY
+
+    def _ahead(self, agent: AgentSpec) -> Callee:
+        """Return the step of a request beside checks. If it fails, the turn repeats it."""
+        constants = self.constants(agent, [])
+        step: dict[str, Plain] = {
+            "id": f"{agent.name}.ahead",
+            "agent_ahead": {
+                "agent": constants,
+                "settings": dict(agent.settings),
+                "held": "${{ call.args.held }}",
+            },
+            "effect": "idempotent",
+        }
+        anew = {"instructions": ("_instructions", agent.name)}
+        return Callee(step, Mark(says="", anew=anew, on_crash=agent.on_crash))
+
+    def _program(self, agent: AgentSpec) -> Callee:
+        """Return the step that runs the programs of a model."""
+        step: dict[str, Plain] = {
+            "id": f"{agent.name}.program",
+            "agent_program": {
+                "agent": self.constants(agent, []),
+                "program": "${{ call.args.program }}",
+            },
+            "environments": {PLACE: agent.code},
+            "effect": "idempotent",
+            "retry": dict(agent.retry),
+        }
+        return Callee(step, Mark(told=True, says="program"))
+
+
+def _plain(id: str, tool: ToolStep) -> dict[str, Plain]:
+    """Return the step that calls a tool with the arguments of a call."""
+    given = {} if tool.given is None else {"with": tool.given}
+    return {"id": id, **tool.action, **given}
+
+
+def _quiet(tool: ToolStep, agent: str, says: str) -> Mark:
+    """Return the mark of a tool that stands around the turns and calls of an agent."""
+    return Mark(reads=("context",), inputs=tool.inputs, tool=tool.name, caller=agent, says=says)

@@ -1,0 +1,1 @@
+"""Rounds of agents: `agent_round` shows their stages."""
