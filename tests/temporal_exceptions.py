@@ -117,10 +117,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_a_project_cannot_lead_approvers_elsewhere",
             "test_the_address_of_the_page_is_checked",
         ),
-        "engines/test_plumbing": (
-            "test_the_graph_for_programs_has_plumbing_and_says_so",
-            "test_why_names_the_step_around_plumbing",
-        ),
         "engines/test_printed": (
             "test_a_secret_in_pieces_is_masked_wherever_it_is_cut",
             "test_lines_are_handed_on_when_they_are_whole",

@@ -16,9 +16,9 @@ from flowengine.sdk import Plain
 from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.sdk.tools.call_answers import envelope_in, text_of, without_notes
 
-TURN, AHEAD, PROGRAM = "agent_turn", "agent_ahead", "agent_program"
-"""Kinds of the steps that run an agent, send a request beside checks of the prompt, and run a
-program of a model."""
+TURN, AHEAD, PROGRAM, OFFER = "agent_turn", "agent_ahead", "agent_program", "agent_offer"
+"""Kinds of the steps that run an agent, send a request beside checks of the prompt, run a program
+of a model, and have servers list their tools."""
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 """Created once, because `show` prints thousands of calls."""
 _EXIT_CODE = re.compile(r"^\[(?:[\w ]+, )?exit code (-?\d+)[\],]")
@@ -87,6 +87,11 @@ class Reply(NamedTuple):
                 yield MadeCall(str(call.get("id")), str(made.get("name")), sent)
 
 
+def asked_model(output: Any) -> bool:
+    """Return whether an output is that of a round which has asked a model."""
+    return isinstance(output, Mapping) and ("message" in output or "left_out" in output)
+
+
 def requested(output: Any) -> Iterator[MadeCall]:
     """Yield the calls of a reply that can be made, and its handoffs.
 
@@ -121,20 +126,34 @@ def summary(kind: str, output: Plain) -> str | None:
     """
     if not isinstance(output, Mapping):
         return None
-    if kind == TURN:
+    if kind in (TURN, AHEAD):
         return _of_round(output)
+    if kind == OFFER:
+        return _of_offer(output)
     if kind == PROGRAM:
         return _of_program(output)
     text = told(output)
     return None if text is None else without_notes(text)
 
 
-def _of_round(output: Mapping[str, Any]) -> str | None:
+def _of_round(output: Mapping[str, Any]) -> str:
     if "left_out" in output:
         return reduction(output)
-    if "message" not in output:
-        return None
-    return "  ".join([*output.get("refused", ()), text_in(output["message"])])
+    if "message" in output:
+        return "  ".join([*output.get("refused", ()), text_in(output["message"])])
+    calls = ", ".join(call["callee"] for call in output.get("calls", ()))
+    if calls:
+        return f"calls {calls}"
+    if output.get("outcome"):
+        return f"hands over to {output['outcome']}"
+    outcome = output.get("state", {}).get("outcome")
+    return f"ends: {outcome}" if outcome else ""
+
+
+def _of_offer(output: Mapping[str, Any]) -> str:
+    offers: Mapping[str, Any] = output["offer"].get("agents", {})
+    names = dict.fromkeys(name for tools in offers.values() for name in tools)
+    return f"lists {', '.join(names) or 'no tools'}"
 
 
 def _of_program(output: Mapping[str, Any]) -> str:
@@ -248,8 +267,6 @@ class UsageTotals:
         )
 
 
-_ASKED = frozenset({"message", "left_out"})
-"""Keys found only in the outputs of turns and of reductions."""
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 
@@ -261,9 +278,7 @@ def usage_of(outputs: Iterable[Any]) -> tuple[UsageTotals, dict[str, UsageTotals
     """
     total, models = UsageTotals(), dict[str, UsageTotals]()
     for value in outputs:
-        if not isinstance(value, Mapping) or _ASKED.isdisjoint(value):
-            continue
-        usage = value.get("usage")
+        usage = value.get("usage") if asked_model(value) else None
         if isinstance(usage, Mapping):
             total.add(usage)
             models.setdefault(str(value.get("model")), UsageTotals()).add(usage)

@@ -117,9 +117,8 @@ class AgentFlow(AgentConstants):
         if agent.code is not None:
             keeps += [(key, key) for key in PROGRAM_STATE]
         heeds = (*HEEDS, "ended") if self.starts else HEEDS
-        model = f"model {agent.model}" if agent.model else "model"
         self.marks[agent.name] = Mark(
-            says=model,
+            says=_model(agent),
             anew={"instructions": ("_instructions", agent.name)},
             on_crash=agent.on_crash,
             ahead=agent is self.agents[0],
@@ -180,7 +179,7 @@ class AgentFlow(AgentConstants):
             yield Callee(step, Mark(chat=True, session=self.session, says="asks a person"))
         if self.starts:
             awaited: Plain = {"id": f"{name}.awaited", "wait": {"when": background.AWAITED}}
-            yield Callee(awaited, Mark(plumbing=True))
+            yield Callee(awaited, Mark(says="waits for agents in the background"))
 
     def _tool(self, agent: AgentSpec, tool: ToolStep) -> Callee:
         """Return the step of a tool."""
@@ -198,7 +197,7 @@ class AgentFlow(AgentConstants):
             )
         mark = mark._replace(asks=may_ask, caller_limit=agent.call_limit, in_order=True)
         if tool.given is None:
-            mark = Mark(plumbing=True, in_order=True)
+            mark = Mark(in_order=True, says="agents in the background")
         # Calls that can run in parallel share the lock. Any other call waits for all calls before
         # it, including their questions, and blocks the calls after it.
         beside = tool.waits or (tool.parallel and agent.constants["parallel_tool_calls"])
@@ -227,7 +226,7 @@ class AgentFlow(AgentConstants):
                 "context": "${{ call.args.again ? {} : output.context }}",
             },
         }
-        return Callee(step, Mark(plumbing=True, servers=servers))
+        return Callee(step, Mark(told=True, says=f"tools of {', '.join(servers)}", servers=servers))
 
     def _served(self) -> Plain:
         """Return the tools of servers to offer to each agent."""
@@ -261,7 +260,8 @@ class AgentFlow(AgentConstants):
             "effect": "idempotent",
         }
         anew = {"instructions": ("_instructions", agent.name)}
-        return Callee(step, Mark(says="", anew=anew, on_crash=agent.on_crash))
+        says = f"{_model(agent)} beside checks"
+        return Callee(step, Mark(told=True, says=says, anew=anew, on_crash=agent.on_crash))
 
     def _program(self, agent: AgentSpec) -> Callee:
         """Return the step that runs the programs of a model."""
@@ -276,6 +276,10 @@ class AgentFlow(AgentConstants):
             "retry": dict(agent.retry),
         }
         return Callee(step, Mark(told=True, says="program"))
+
+
+def _model(agent: AgentSpec) -> str:
+    return f"model {agent.model}" if agent.model else "model"
 
 
 def _plain(id: str, tool: ToolStep) -> dict[str, Plain]:

@@ -261,23 +261,22 @@ def flow(flow: str) -> ApiRequest[dict[str, Any]]:
     return ApiRequest("GET", f"/v1/flows/{_part(flow)}", _map)
 
 
-def graph(execution: str, *, plumbing: bool = False) -> ApiRequest[dict[str, Any]]:
+def graph(execution: str) -> ApiRequest[dict[str, Any]]:
     """Return the graph of an execution's flow with the state of its steps, and a picture of it.
 
     Args:
         execution: Its id, or an unambiguous prefix of it.
-        plumbing: Include the connecting steps of a generated flow.
 
     Returns:
         The node-link data of networkx, with the keys `title` and `frame` of the picture.
     """
-    return ApiRequest("GET", f"{_at(execution)}/graph", _map, None, {"plumbing": plumbing or None})
+    return ApiRequest("GET", f"{_at(execution)}/graph", _map)
 
 
-def flow_graph(flow: str, *, plumbing: bool = False) -> ApiRequest[dict[str, Any]]:
+def flow_graph(flow: str) -> ApiRequest[dict[str, Any]]:
     """Return the graph of a deployed flow, as `graph` does."""
     path = f"/v1/flows/{_part(flow)}/graph"
-    return ApiRequest("GET", path, _map, None, {"plumbing": plumbing or None})
+    return ApiRequest("GET", path, _map)
 
 
 def definition(flow: str) -> ApiRequest[dict[str, Any]]:
@@ -334,12 +333,9 @@ def counts(flow: str | None = None) -> ApiRequest[dict[str, int]]:
     return ApiRequest("GET", "/v1/counts", read, None, {"flow": flow})
 
 
-def show(
-    execution: str, *, step: str | None = None, plumbing: bool = False
-) -> ApiRequest[ExecutionInfo]:
+def show(execution: str, *, step: str | None = None) -> ApiRequest[ExecutionInfo]:
     """Return all details of an execution. See `Engine.executions.show`."""
-    query = {"step": step, "plumbing": plumbing or None}
-    return ApiRequest("GET", _at(execution), _map, None, query)
+    return ApiRequest("GET", _at(execution), _map, None, {"step": step})
 
 
 def find(beginning: str) -> ApiRequest[str]:

@@ -31,9 +31,9 @@ class Drawn(NamedTuple):
     """Returns its graph. Pictures do not need it."""
 
 
-def drawn(flow: LoadedFlow, statuses: Statuses | None = None, *, plumbing: bool = False) -> Drawn:
+def drawn(flow: LoadedFlow, statuses: Statuses | None = None) -> Drawn:
     """Return a flow, with the state of an execution if it is given."""
-    picture = draw(flow.compiled, statuses, plumbing=plumbing)
+    picture = draw(flow.compiled, statuses)
     return Drawn(picture, partial(_marked, flow, statuses))
 
 

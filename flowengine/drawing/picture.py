@@ -88,31 +88,23 @@ def step_name(step: StepSpec) -> str:
     return step.get("title") or step["id"]
 
 
-def draw(
-    flow: CompiledFlow,
-    statuses: Statuses | None = None,
-    *,
-    plumbing: bool = False,
-) -> Picture:
+def draw(flow: CompiledFlow, statuses: Statuses | None = None) -> Picture:
     """Return the picture of a flow.
 
     Args:
         flow: As plain data.
         statuses: The activations of each step, to show an execution.
-        plumbing: Whether to draw steps that only connect the parts of a generated flow.
 
     Returns:
         Boxes and arrows.
     """
-    return Picture(
-        flow.get("title") or flow_name(flow["id"]), _Drawer(flow, statuses, plumbing).whole()
-    )
+    title = flow.get("title") or flow_name(flow["id"])
+    return Picture(title, _Drawer(flow, statuses).whole())
 
 
 class _Drawer:
-    def __init__(self, flow: CompiledFlow, statuses: Statuses | None, plumbing: bool) -> None:
+    def __init__(self, flow: CompiledFlow, statuses: Statuses | None) -> None:
         self.flow = flow
-        self.plumbing = plumbing
         self.steps = flow["steps"]
         self.expressions = flow["expressions"]
         self.notes = Notes(flow)
@@ -171,11 +163,10 @@ class _Drawer:
         return ScopeFrame([*begins, *boxes, *ends], arrows)
 
     def callees(self, step: StepSpec) -> list[StepSpec]:
-        """Return the steps that a step calls, without those that only connect others."""
+        """Return the steps that a step calls."""
         if "exchange" not in step or "child" not in step:
             return []
-        called = (self.steps[number] for number in self.flow["bodies"][step["child"]]["steps"])
-        return [one for one in called if self.plumbing or not _connects(one)]
+        return [self.steps[number] for number in self.flow["bodies"][step["child"]]["steps"]]
 
     def id(self, step: StepSpec) -> str:
         """Return the id of a step's box: steps of other flows may have the same id."""
@@ -272,11 +263,6 @@ _SHAPES: Mapping[str, Shape] = {
     "flow": "flow",
 }
 """Action of a step → its shape."""
-
-
-def _connects(step: StepSpec) -> bool:
-    """Return whether to omit a step, because it only connects others or has nothing to say."""
-    return bool(step.get("plumbing")) or step.get("says") == ""
 
 
 def _shape(step: StepSpec) -> Shape:

@@ -173,7 +173,6 @@ class LoadedFlow(NamedTuple):
                 `all`, `first`, `outcome`).
             when, timeout, deadline: Text. Expressions appear as written.
             map, loop, lock: True.
-            plumbing: True for a connecting step of a generated flow.
             attempts: Maximum number of attempts, if more than one.
             line, column: In the flow's file. Absent for steps of other flows.
 

@@ -58,7 +58,6 @@ class StepInfo(TypedDict, total=False):
     address: str
     step: str
     kind: str
-    plumbing: bool
     """Whether it is a connecting step of a generated flow. Absent for other steps."""
     summary: str
     """The meaning of its output in one line, if its step kind provides one."""

@@ -149,7 +149,6 @@ class StoredExecutions(Group):
         execution: str,
         *,
         step: str | None = None,
-        plumbing: bool = False,
         tries: bool = False,
         until: int | None = None,
     ) -> ExecutionInfo:
@@ -159,8 +158,6 @@ class StoredExecutions(Group):
             execution: Its id, or an unambiguous prefix of it.
             step: Address of a step. `steps` then contains only that step, with its input and each
                 attempt.
-            plumbing: Whether `steps` also contains the connecting steps of a generated flow.
-                Otherwise only connecting steps that have failed or have an open wait are included.
             tries: Whether each of `steps` has its attempts.
             until: Number of the first event to leave out: the execution is shown as it was before
                 that event, with the values of its state. Default: its current state.
@@ -175,14 +172,10 @@ class StoredExecutions(Group):
         id = self.find(execution)
         with CollectedLater(), _sound(id):
             if until is None:
-                return inspection.history.show(
-                    self._host, id, step, self._histories, plumbing=plumbing, tries=tries
-                )
+                return inspection.history.show(self._host, id, step, self._histories, tries=tries)
             if step is not None:
                 raise UsageError("show takes either 'step' or 'until'")
-            return inspection.history.show_past(
-                self._host, id, until, plumbing=plumbing, tries=tries
-            )
+            return inspection.history.show_past(self._host, id, until, tries=tries)
 
     @contextmanager
     def folds(

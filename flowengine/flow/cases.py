@@ -328,7 +328,7 @@ def _is_among(name: str, tools: Iterable[str]) -> bool:
 def _is_rehearsed(step: Any) -> bool:
     """Return whether a case has replies for a step instead of outputs."""
     kind = step.get("kind", "")
-    if step.get("plumbing") or not registry.has_kind(kind):
+    if not registry.has_kind(kind):
         return False
     return registry.kind_class(kind).rehearse is not StepKind.rehearse
 

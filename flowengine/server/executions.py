@@ -156,7 +156,7 @@ def show_execution(call: ApiCall) -> Any:
         info = result if due is None else {**result, "due": format_time(due)}
     else:
         step = None if query.step is None else known_address(call, query.step)
-        info = call.engine.executions.show(id, step=step, plumbing=query.plumbing)
+        info = call.engine.executions.show(id, step=step)
     return shown_execution(call, info)
 
 
@@ -251,7 +251,7 @@ def known_address(call: ApiCall, given: str) -> str:
         return given
     id = call.path["execution"]
     shown = without_keys(given, id)
-    steps = call.engine.executions.show(id, plumbing=True)["steps"]
+    steps = call.engine.executions.show(id)["steps"]
     known = (step["address"] for step in steps if "[" in shown)
     return next((address for address in known if without_keys(address, id) == given), shown)
 
@@ -327,7 +327,7 @@ def graph(call: ApiCall) -> Any:
         call.engine.executions.flow_of(id),
         statuses_of(call.engine.executions.show(id)["steps"]),
     )
-    return node_link(drawn(flow, statuses, plumbing=call.query.plumbing))
+    return node_link(drawn(flow, statuses))
 
 
 def diff(call: ApiCall) -> Any:

@@ -137,7 +137,7 @@ def show_flow(call: ApiCall) -> Any:
 def flow_graph(call: ApiCall) -> Any:
     """Return the graph of a deployed flow, and a picture of it."""
     flow = deployed_flow(call, call.path["flow"])
-    return node_link(drawn(flow, plumbing=call.query.plumbing))
+    return node_link(drawn(flow))
 
 
 def show_definition(call: ApiCall) -> Any:

@@ -125,14 +125,7 @@ class ShowQuery(Query):
     """The parts of an execution to show."""
 
     step: str | None = Field(None, description="address of the only step to show")
-    plumbing: bool = Field(False, description="include connecting steps of generated flows")
     brief: bool = Field(False, description="only the status, outputs, error and open waits")
-
-
-class GraphQuery(Query):
-    """The parts of a graph to draw."""
-
-    plumbing: bool = Field(False, description="include connecting steps of generated flows")
 
 
 class OwnedQuery(Query):

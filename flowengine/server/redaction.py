@@ -23,7 +23,7 @@ _EXECUTION = (
     *("parent", "forked_from", "due", "durability", "budgets", "command"),
 )
 _STEP = (
-    *("address", "step", "kind", "plumbing", "status", "outcome", "attempts"),
+    *("address", "step", "kind", "status", "outcome", "attempts"),
     *("started_at", "ended_at", "took"),
 )
 _WAIT = (

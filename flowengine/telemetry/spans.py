@@ -145,7 +145,7 @@ class ExecutionTracer:
 
     def _observed(self, seen: Observation, spec: StepSpec) -> Iterator[Span]:
         """Note what happened to an activation, and yield the spans that end with it."""
-        if spec.get("plumbing") or ("exchange" in spec and not is_round(seen.address)):
+        if "exchange" in spec and not is_round(seen.address):
             return  # the rounds of an agent have spans
         whole = seen.address.rpartition("/")[2]
         for sign in re.finditer(r"[\[@]", whole if "exchange" not in spec else ""):

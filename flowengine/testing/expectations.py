@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from flowengine.agents.actions import TURN, requested
 from flowengine.engines.executions.execution import Execution
-from flowengine.engines.inspection.call_endings import only_connects
 from flowengine.errors import InputError
 from flowengine.flow.cases import as_data
 from flowengine.flow.models import Loc
@@ -18,8 +17,6 @@ from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import (
     around,
     is_part,
-    is_round,
-    steps_in,
     without_repetition,
 )
 from flowengine.kernel.view import DECIDABLE
@@ -41,26 +38,17 @@ class Problem(NamedTuple):
     """The part of the case with the expectation."""
 
 
-def path_of(observations: list[Observation], flow: CompiledFlow) -> list[str]:
+def path_of(observations: list[Observation]) -> list[str]:
     """Return the addresses of all steps that began, in order of beginning.
 
     Args:
         observations: The observations of the execution.
-        flow: The flow, whose `plumbing` steps are omitted, and rounds that only make their calls.
     """
     path: dict[str, None] = {}
-    plumbing: set[tuple[str, ...]] = set()
-    rounds: set[str] = set()
     for seen in observations:
-        if flow["steps"][seen.step].get("plumbing"):
-            plumbing.add(tuple(steps_in(seen.address)))
-        elif is_round(seen.address) and only_connects(seen, flow["steps"][seen.step]):
-            rounds.add(seen.address)
-        elif seen.status in BEGUN and seen.address not in path:
+        if seen.status in BEGUN and seen.address not in path:
             path.update(dict.fromkeys(around(seen.address)))
-    begun = [way for way in path if tuple(steps_in(way)) not in plumbing]
-    calls = {way.rpartition("/")[0] for way in begun}
-    return [way for way in begun if way not in rounds or way in calls]
+    return [*path]
 
 
 class Happened(NamedTuple):
@@ -170,7 +158,7 @@ def _path(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
     wanted = case.expect.path
     if wanted is None:
         return
-    path = path_of(happened.observations, happened.flow)
+    path = path_of(happened.observations)
     if not any(map(is_part, wanted)):
         path = [address for address in path if not is_part(address)]
     if all(address == without_repetition(address) for address in wanted):

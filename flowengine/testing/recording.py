@@ -511,7 +511,7 @@ class _Tape:
 
     def _expected(self) -> dict[str, Any]:
         state = self.state
-        path = path_of(self.observations, self.graph.flow)
+        path = path_of(self.observations)
         expect: dict[str, Any] = {"status": state["status"]}
         if path:
             expect["path"] = path

@@ -100,7 +100,7 @@ def _branches(flow: CompiledFlow) -> Iterator[Branch]:
     }
     for number in sorted(_inside(flow)):
         step = flow["steps"][number]
-        if (step["body"] < 0 and step["id"] in HIDDEN) or step.get("plumbing"):
+        if step["body"] < 0 and step["id"] in HIDDEN:
             continue
         yield Branch(number, "entered")
         if number in generated:  # its other branches are generated
@@ -288,6 +288,6 @@ def run_case(
         if coverage is not None:
             coverage.see(player.observations)
         status = player.execution.state["status"]
-        path = path_of(player.observations, player.flow.compiled)
+        path = path_of(player.observations)
         faults = list(problems(case, player))
     return CaseOutcome(case.name, faults, status, path, perf_counter() - began)

@@ -66,7 +66,7 @@ def served(
 
 def attempts(case: Case) -> int:
     with case.engine_open() as engine:
-        steps = engine.executions.show(case.id, plumbing=True)["steps"]
+        steps = engine.executions.show(case.id)["steps"]
         [offer] = [one for one in steps if one["step"] == "first.offer"]
         return int(offer["attempts"])
 
@@ -120,10 +120,13 @@ def test_each_call_is_a_step_of_its_own(tmp_path: Path) -> None:
         steps = {one["address"]: one for one in engine.executions.show(case.id)["steps"]}
     assert list(steps) == [
         "ask",
+        "ask/first@1",
+        "ask/first@1/first.offer",
         "ask/first@2",
         "ask/first@2/github.get_issue",
         "ask/first@2/github",
         "ask/first@3",
+        "ask/first",
     ]
 
 
@@ -340,7 +343,7 @@ def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     assert len(offered.description) < 4_100
     assert offered.parameters["properties"]["n"]["description"] == "How many"
     with case.engine_open() as engine:
-        steps = engine.executions.show(case.id, plumbing=True)["steps"]
+        steps = engine.executions.show(case.id)["steps"]
     [left_out] = [one["output"]["left_out"] for one in steps if one["step"] == "first.offer"]
     left_out_names = ["doubles", "far", "hides", "huge", "wrong"]
     assert sorted(left_out) == [f"github.{name}" for name in left_out_names]
@@ -372,7 +375,7 @@ def test_one_bad_tool_is_left_out_by_name_and_the_server_stays(
     assert got == 'get_issue was given {"n": 1}'
     assert "github.text" in refused
     with case.engine_open() as engine:
-        steps = engine.executions.show(case.id, plumbing=True)["steps"]
+        steps = engine.executions.show(case.id)["steps"]
     [left_out] = [one["output"]["left_out"] for one in steps if one["step"] == "first.offer"]
     assert left_out == {
         "github.entry 3": "it is not a tool with a readable name: no name",

@@ -20,7 +20,7 @@ SUMMARY = {"text": "So far.", "when": {"contains": "Now write the summary"}, "re
 
 def requests_of(engine: Engine, execution: str) -> list[dict[str, Any]]:
     """Return the requests of all steps, as `show` makes them again."""
-    shown = engine.executions.show(execution, plumbing=True)["steps"]
+    shown = engine.executions.show(execution)["steps"]
     each = [
         engine.executions.show(execution, step=step["address"])["steps"][0]
         for step in shown

@@ -121,7 +121,7 @@ def test_a_call_that_cannot_be_made_is_shown_with_its_reason(
     assert result.status == "succeeded"
     made = {one["address"]: one for one in shown(case)["steps"]}
     turn = ["ask/first@1", "ask/first@1/add"]
-    assert sorted(made) == ["ask", *turn, "ask/first@2"]
+    assert sorted(made) == ["ask", "ask/first", *turn, "ask/first@2"]
     assert reason in made["ask/first@1"]["summary"]
     said = flowengine("--store", tmp_path / "store.db", "show", case.id).out
     assert reason in said

@@ -48,6 +48,7 @@ def test_a_turn_is_told_by_what_was_said_and_called_a_call_by_its_answer(tmp_pat
         "ask/first@1/add": "3",
         "ask/first@1/add#2": "7",
         "ask/first@2": "3\n7",
+        "ask/first": None,
     }
 
 
@@ -65,7 +66,10 @@ def test_a_turn_is_told_by_what_was_said_and_called_a_call_by_its_answer(tmp_pat
          "'fly' was not called: gone  x"),
         ({"left_out": 2}, "leaves out 2 messages"),
         ("text", None),
-        ({"offer": {}}, None),
+        ({"offer": {}}, ""),
+        ({"calls": [{"callee": "f"}, {"callee": "g"}]}, "calls f, g"),
+        ({"state": {}, "outcome": "second"}, "hands over to second"),
+        ({"state": {"outcome": "max_turns"}}, "ends: max_turns"),
     ],
 )  # fmt: skip
 def test_one_line_about_an_output(output: Plain, line: str | None) -> None:

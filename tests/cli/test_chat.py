@@ -306,7 +306,7 @@ def test_lazily_nothing_is_opened_before_it_is_used(crew: Path, flowengine: Comm
     done = chat(crew, "", "--lazy", "--model", "scripted/crew.yaml")
 
     assert states(done) == set()
-    record = flowengine("--json", "show", flowengine.newest(), "--plumbing").json()
+    record = flowengine("--json", "show", flowengine.newest()).json()
     assert "environments" not in {step["address"] for step in record["steps"]}
 
 

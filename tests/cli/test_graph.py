@@ -48,7 +48,7 @@ def test_svg_holds_every_step_of_the_examples(flowengine: CommandLine, flow: Pat
     compiled = compile_file(flow).flow
     found = set()
     for step in compiled["steps"]:
-        if step["body"] >= 0 and not step.get("plumbing"):
+        if step["body"] >= 0:
             other = compiled["bodies"][step["body"]].get("flow", 0)
             name = step["id"].replace(".", "__")
             found.add(f"flow_{other}_step_{name}" if other else f"step_{name}")

@@ -104,7 +104,7 @@ cases:
     expect: {outputs: {answer: "3"}}
   - name: for good
     agents: {first: [{raise: {type: ModelError, retryable: false}}, "3"]}
-    expect: {path: [ask, ask/first, ask/first@1, ask/first@3]}
+    expect: {path: [ask, ask/first, ask/first@1, ask/first@2, ask/first@3]}
   - name: the process dies
     agents: {first: [{crash: true}, "3"]}
     expect: {outputs: {answer: "3"}}
@@ -238,6 +238,8 @@ cases:
       path:
         - ask
         - ask/first
+        - ask/first@1
+        - ask/first@1/first.offer
         - ask/first@2
         - ask/first@2/github.get_issue
         - ask/first@2/github

@@ -8,7 +8,7 @@ from os.path import isfile
 from typing import Any
 
 from flowengine.cli.parsing.arguments import flow_named, is_deployed, names_python
-from flowengine.cli.parsing.declared import arg, command, flag
+from flowengine.cli.parsing.declared import arg, command
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import as_json, print_or_write
 from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of
@@ -36,9 +36,6 @@ flowengine graph expense.yaml --format graphml -o expense.graphml""",
         "as a picture: mermaid (default), dot, svg, or as data: graphml, json",
         choices=["mermaid", "dot", "svg", "graphml", "json"],
         default="mermaid",
-    ),
-    flag(
-        "--plumbing", "include connecting steps, which only connect the parts of a generated flow"
     ),
     arg("-o --output FILE", "write to this file"),
 )
@@ -73,7 +70,7 @@ def _found(arguments: Namespace, stack: ExitStack) -> Drawn:
     """
     what = arguments.what
     if isfile(what) or names_python(what):
-        return drawn(load(flow_named(what)), plumbing=arguments.plumbing)
+        return drawn(load(flow_named(what)))
     try:
         with CliSession(arguments) as session:
             return _kept(session, what, stack)
@@ -101,20 +98,18 @@ def _kept(session: CliSession, what: str, stack: ExitStack) -> Drawn:
 
 
 def _of_flow(session: CliSession, name: str, stack: ExitStack) -> Drawn:
-    plumbing = session.arguments.plumbing
     if session.is_served:
         client: Any = session.engine
-        return read_node_link(client.flows.graph(name, plumbing=plumbing))
+        return read_node_link(client.flows.graph(name))
     flow = session.engine.flows.find(name)
     stack.enter_context(Sound(f"flow {flow.form}"))
-    return drawn(flow, plumbing=plumbing)
+    return drawn(flow)
 
 
 def _of_execution(session: CliSession, id: str, stack: ExitStack) -> Drawn:
-    plumbing = session.arguments.plumbing
     if session.is_served:
         client: Any = session.engine
-        return read_node_link(client.executions.graph(id, plumbing=plumbing))
+        return read_node_link(client.executions.graph(id))
     flow, statuses = session.flow_of(id), statuses_of(session.engine.executions.show(id)["steps"])
     stack.enter_context(Sound(f"flow {flow.form}"))
-    return drawn(flow, statuses, plumbing=plumbing)
+    return drawn(flow, statuses)

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowengine.agents.actions import text_in, told, usage_of
 from flowengine.agents.calls_of_rounds import call_in
-from flowengine.cli.parsing.declared import arg, flag
+from flowengine.cli.parsing.declared import arg
 from flowengine.cli.session import NEWEST, CliSession, session_command
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -48,15 +48,11 @@ flowengine show 01k8xq7mf4jb
 flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read""",
     arg("execution ID", NEWEST, nargs="?"),
     arg("--step ADDRESS", "only this step, with its input, and each attempt with its log"),
-    flag(
-        "--plumbing", "include connecting steps, which only connect the parts of a generated flow"
-    ),
 )
 def show_command(session: CliSession, arguments: Namespace) -> None:
     info = session.engine.executions.show(
         session.execution(arguments.execution),
         step=arguments.step,
-        plumbing=arguments.plumbing,
     )
     session.make_pasted(info)
     if arguments.json:
@@ -76,7 +72,7 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         )
     if info["steps"]:
         yield "steps"
-        steps = info["steps"] if session.arguments.plumbing else _named(info["steps"])
+        steps = _named(info["steps"])
         width = max(14, *(len(step["address"]) for step in steps))
         results = {step["address"]: step.get("output") for step in info["steps"]}
         for step in steps:
@@ -186,7 +182,7 @@ def _step(step: StepInfo, call: Mapping[str, Any], width: int) -> str:
         wait: WaitInfo = {"decision": step["decision"]}
         detail = with_tool(standing(wait), step["step"], call)
     elif step["status"] in ("succeeded", "failed") and step.get("output") is not None:
-        detail = first_line(step.get("summary") or inline(step["output"]), 80)
+        detail = first_line(step.get("summary", inline(step["output"])), 80)
     if step["attempts"] > 1:
         detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"
     head = f"  {printable(step['address']):{width}} {status}"

@@ -11,7 +11,7 @@ from time import time
 from typing import Any
 
 from flowengine import registry
-from flowengine.agents.actions import TURN, outputs_in, usage_of
+from flowengine.agents.actions import AHEAD, TURN, asked_model, outputs_in, usage_of
 from flowengine.agents.rounds.agent_round import FAILED, RETRY
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import ProgressDisplay
@@ -30,7 +30,6 @@ from flowengine.cli.terminal.output import (
     show_error,
 )
 from flowengine.engines.agent_events import AgentEvents
-from flowengine.engines.inspection.call_endings import only_connects
 from flowengine.engines.results import Update, WaitInfo
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.commands import Observation
@@ -197,10 +196,8 @@ class ChatDisplay(ProgressDisplay):
         if step.status != "running":
             self._replies.ended(step.address)
         spec = self._flow(execution).compiled["steps"][step.step]
-        is_turn = spec["kind"] == TURN and step.status == "running"
-        if self._failed is not None and not (
-            "chat" in spec or is_turn or only_connects(step, spec)
-        ):
+        is_turn = spec["kind"] == TURN and step.error is None and not asked_model(step.output)
+        if self._failed is not None and "chat" not in spec and not is_turn:
             self.line(self._failed)
             self._failed = None
         for part in self._agents(execution).of(Update(execution, "step", {}, step)):
@@ -217,7 +214,7 @@ class ChatDisplay(ProgressDisplay):
         if spec["kind"] == OPENING and step.status == "succeeded":
             self._opened(spec)
             return
-        if step.status == "succeeded" and "teller" in spec and spec["kind"] != TURN:
+        if step.status == "succeeded" and "teller" in spec and spec["kind"] not in (TURN, AHEAD):
             text = registry.summary(spec["teller"], spec["kind"], step.output) or ""
             self.line(paint(f"  {printable(spec['id'])}  {first_line(text, 100)}", "dim"))
 

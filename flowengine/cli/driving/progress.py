@@ -28,7 +28,6 @@ from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.inspection.call_endings import (
     NOT_MADE,
     failure_told,
-    only_connects,
     shown_status,
 )
 from flowengine.engines.people.approvals import participle
@@ -193,8 +192,6 @@ class ProgressDisplay:
 
     def _step(self, execution: str, step: Observation) -> None:
         self._calls[execution].note(step)
-        if self._is_left_out(execution, step):
-            return
         self.head(execution)
         place = (execution, step.address)
         if step.items is not None:
@@ -228,16 +225,6 @@ class ProgressDisplay:
             why = self._evidence.pop(place, {})
             if why:
                 self._explain(why)
-
-    def _is_left_out(self, execution: str, step: Observation) -> bool:
-        """Return whether a step only connects parts of a generated flow, and needs no attention."""
-        if self._verbose:
-            return False
-        spec = self._flow(execution).compiled["steps"][step.step]
-        status = shown_status(step, spec)
-        if status in ("failed", "refused", "retrying", "uncertain"):
-            return False
-        return only_connects(step, spec)
 
     def _is_only_counted(self, execution: str, address: str, status: str) -> bool:
         """Return whether a step belongs to one of many items, and needs no attention."""
@@ -355,12 +342,7 @@ def address_width(flow: Mapping[str, Any], key_width: int = KEY_WIDTH[True]) -> 
                 width += key_width if "key" in step["map"] else KEY_WIDTH[False]
             if "loop" in step or "exchange" in step:
                 width += len("@10")
-            widest = max(
-                widest,
-                0
-                if step.get("plumbing")
-                else width + len("/compensate" if "compensate" in step else ""),
-            )
+            widest = max(widest, width + len("/compensate" if "compensate" in step else ""))
             child = step.get("child")
             if child is not None and child not in before:
                 before[child] = width + len("/")

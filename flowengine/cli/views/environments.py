@@ -143,7 +143,7 @@ def kept_files(session: CliSession, execution: str) -> list[KeptFile]:
         session: The session.
         execution: Full id.
     """
-    info: Any = session.engine.executions.show(execution, plumbing=True)
+    info: Any = session.engine.executions.show(execution)
     found: dict[str, KeptFile] = {}
     for where, value in _parts(info):
         for file in files_in(value):

@@ -150,7 +150,7 @@ class StepIndex:
                 last = each.address
                 rows += last, each.step, each.attempt
             else:
-                rows.append(self._whole_row(graph, each, value))
+                rows.append(self._whole_row(each, value))
         self._last = last
         noted.clear()
 
@@ -167,15 +167,14 @@ class StepIndex:
         packed = pack_placed(rows, places) if self._whole else pack(rows)
         return ListPart(NAME, first, zlib.compress(packed, 1))
 
-    def _whole_row(self, graph: Graph, seen: Observation, value: Any) -> list[Any]:
-        is_hidden = graph.nodes[seen.step].plumbing and seen.error is None
-        kind, output = self._kept(is_hidden, seen.output, value)
+    def _whole_row(self, seen: Observation, value: Any) -> list[Any]:
+        kind, output = self._kept(seen.output, value)
         what = [seen.address, seen.step, seen.status, seen.outcome, seen.attempt]
         return [*what, kind, output, seen.error]
 
-    def _kept(self, is_hidden: bool, output: Any, value: Any) -> tuple[int, Any]:
+    def _kept(self, output: Any, value: Any) -> tuple[int, Any]:
         """Return where the output of an observation is from now on, and what of it is copied."""
-        if output is None or is_hidden:
+        if output is None:
             return COPIED, None
         if output is value:
             return GAVE, None

@@ -12,7 +12,6 @@ from typing import Any
 from flowengine import registry
 from flowengine.engines.attempts.failures import is_over_call_limit
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.notation.addresses import is_round
 
 NOT_MADE = {
     "Rejected": "rejected",
@@ -22,22 +21,6 @@ NOT_MADE = {
     "ToolChanged": "refused",
 }
 """Type of the error of a call that was not made → the status to show."""
-
-
-def only_connects(seen: Observation, step: Mapping[str, Any]) -> bool:
-    """Return whether what a step has done is not displayed unless there is a problem.
-
-    Args:
-        seen: The observation of the step.
-        step: The step, compiled. The rounds of an agent show what it has done, except those
-            without a reply.
-    """
-    if "exchange" not in step:
-        return bool(step.get("plumbing"))
-    if seen.status != "succeeded":
-        return False
-    told = registry.summary(step.get("teller", ""), step.get("kind", ""), seen.output)
-    return not is_round(seen.address) or told is None
 
 
 def shown_status(seen: Observation, step: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from flowengine.engines.executions.linked_flows import unpacked
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Reason
 from flowengine.engines.messages import receivers
+from flowengine.kernel.commands import ENDED
 from flowengine.kernel.events import Message
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
@@ -42,13 +43,16 @@ def condition(host: Host, execution: Execution, record: Mapping[str, Any], id: s
         "what": "waiting for a condition on state",
         "wakes": "a step that writes the state",
     }
-    if node.plumbing or not signals:
+    if ENDED in signals:
+        reason = {"what": "waiting for agents in the background", "wakes": "the end of an agent"}
+        signals.remove(ENDED)
+    if not signals:
         return reason
     names = " or ".join(f"'{signal}'" for signal in signals)
     to = _step(graph, state, signals[0], record["address"].rpartition("/")[0])
     return {
         **reason,
-        "wakes": f"a step that writes the state, or a message {names}",
+        "wakes": f"{reason['wakes']}, or a message {names}",
         "signals": signals,
         "command": f"flowengine signal {id} {signals[0]} --data JSON{to}",
     }

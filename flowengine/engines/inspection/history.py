@@ -44,7 +44,6 @@ def show(
     step: str | None,
     histories: OpenHistories | None = None,
     *,
-    plumbing: bool = False,
     tries: bool = False,
 ) -> ExecutionInfo:
     """Return all details of an execution.
@@ -54,7 +53,6 @@ def show(
         execution: Full id.
         step: Full address of the only step to show. None: all.
         histories: The executions that were shown last. None: they are not kept.
-        plumbing: Whether to include the connecting steps of a generated flow.
         tries: Whether all steps have their attempts.
 
     Returns:
@@ -68,7 +66,7 @@ def show(
     with Sound(f"the journal of execution {execution}"):
         at = host.store, host.flows, record
         known = None if step is None else step_with_values(*at, step, asked.record)
-    values: Values = "all" if plumbing or step is not None else _values(host, record, tries)
+    values: Values = "all" if step is not None else _values(host, record, tries)
     if known is not None:
         values = "none"
     watch = None if step is None or known is not None else asked.record
@@ -76,7 +74,7 @@ def show(
         steps, is_read = replayed.steps(step), known is not None or replayed.is_watched
         if known is not None:
             _fill_in(steps, known)
-        info = _view(host, record, replayed, steps, step, plumbing=plumbing, tries=tries)
+        info = _view(host, record, replayed, steps, step, tries=tries)
     if step is not None:
         _add_request(host, record, info["steps"], asked, is_read=is_read)
     return info
@@ -118,6 +116,11 @@ def _values(host: Host, record: ExecutionRecord, tries: bool) -> Values:
     return "all" if tries and not host.flows.by_hash(record.hash).tells else "outputs"
 
 
+def _listed_values(host: Host, record: ExecutionRecord) -> Values:
+    """Return which values lists of steps need: the status of a call depends on its output."""
+    return "outputs" if host.flows.by_hash(record.hash).tells else "none"
+
+
 def _fill_in(steps: list[StepInfo], known: StepInfo) -> None:
     """Give a step its values. A map or loop began with its first item or round."""
     for number, step in enumerate(steps):
@@ -142,13 +145,8 @@ def folds(
         See `ExecutionInfo`, without `took`. `steps` is empty.
     """
     record = host.store.execution(execution)
-    if _has_plumbing(host, record):
-        info = show(host, execution, None, histories, tries=True)
-        info.pop("took", None)
-        yield {**info, "steps": []}, Folds.of(info["steps"])  # the view depends on all steps
-        return
-    with _opened(host, record, histories, "none") as replayed:
-        info = _view(host, record, replayed, [], None, plumbing=False, tries=False)
+    with _opened(host, record, histories, _listed_values(host, record)) as replayed:
+        info = _view(host, record, replayed, [], None, tries=False)
         info.pop("took", None)  # it takes all attempts
         yield info, replayed.folds(info["status"])
 
@@ -176,7 +174,6 @@ def _view(
     steps: list[StepInfo],
     step: str | None,
     *,
-    plumbing: bool,
     tries: bool,
 ) -> ExecutionInfo:
     """Return the result of `show`."""
@@ -193,8 +190,6 @@ def _view(
                     http=f"see its steps: GET /v1/executions/{execution}",
                 ),
             )
-    elif not plumbing:
-        steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     standing = standing_view(host, record)
     stop_with(steps, standing["status"])
     if step is None:
@@ -219,27 +214,22 @@ def _view(
     }
 
 
-def show_past(
-    host: Host, execution: str, until: int, *, plumbing: bool = False, tries: bool = False
-) -> ExecutionInfo:
+def show_past(host: Host, execution: str, until: int, *, tries: bool = False) -> ExecutionInfo:
     """Return an execution as it was before an event.
 
     Args:
         host: Provides the store.
         execution: Full id.
         until: Number of the event.
-        plumbing: Whether to include the connecting steps of a generated flow.
         tries: Whether all steps have their attempts.
 
     Returns:
         See `ExecutionInfo`, without the keys that are not part of the journal.
     """
     record = host.store.execution(execution)
-    past = _past(host, record, until, "all" if plumbing else _values(host, record, tries))
+    past = _past(host, record, until, _values(host, record, tries))
     info, steps = _past_view(host, record, past), past.steps()
     wait_with_what_is_inside(steps)
-    if not plumbing:
-        steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     _leave_out_values(steps, tries=tries)
     return {**info, "steps": steps}
 
@@ -247,10 +237,7 @@ def show_past(
 def past_folds(host: Host, execution: str, until: int) -> tuple[ExecutionInfo, Folds]:
     """Return an execution as it was before an event, with the tree of its steps, like `folds`."""
     record = host.store.execution(execution)
-    if _has_plumbing(host, record):
-        info = show_past(host, execution, until)
-        return {**info, "steps": []}, Folds.of(info["steps"])
-    past = _past(host, record, until, "none")
+    past = _past(host, record, until, _listed_values(host, record))
     return _past_view(host, record, past), past.folds("")
 
 
@@ -300,19 +287,6 @@ def _leave_out_values(steps: list[StepInfo], *, tries: bool) -> None:
     for step in steps:
         for key in ("input", "subject", *(() if tries else ("tries",))):
             step.pop(key, None)  # type: ignore[misc]
-
-
-def _has_plumbing(host: Host, record: ExecutionRecord) -> bool:
-    steps = host.flows.by_hash(record.hash).compiled["steps"]
-    return any("plumbing" in step or "exchange" in step for step in steps)
-
-
-def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
-    """Return whether to show a connecting step to users."""
-    if step["status"] != "waiting":
-        return step["status"] in ("failed", "refused", "uncertain", "retrying")
-    inside = (f"{step['address']}/", f"{step['address']}[")
-    return not any(step["address"].startswith(inside) for step in steps)
 
 
 def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepInfo]:

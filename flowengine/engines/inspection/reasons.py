@@ -59,9 +59,9 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     for unit in state["units"].values():
         if unit["phase"] == "run":
             at_work = _put_off if execution.put_off else _at_work
-            found.append(at_work(_shown_address(view, unit), unit["attempt"], holder, id))
+            found.append(at_work(view.address(unit), unit["attempt"], holder, id))
         elif unit["phase"] == "pause":
-            found.append(_pause(_shown_address(view, unit), state, unit, holder, id))
+            found.append(_pause(view.address(unit), state, unit, holder, id))
         elif unit["phase"] == "budget":
             found.append(budgets.waiting(host, execution.id, view, unit))
         elif unit["phase"] == "lock" and is_shared(unit["lock"]):
@@ -92,17 +92,6 @@ def _by_workers(host: Host, found: list[Reason]) -> list[Reason]:
             reason["wakes"] = wakes.replace(_RESUMED, "a worker", 1)
             reason.pop("command", None)
     return found
-
-
-def _shown_address(view: View, unit: Unit) -> str:
-    """Return the address of a unit, or of the enclosing step for connecting steps."""
-    act = view.act_of(unit)
-    around = (
-        outer for outer in view.units_around(act) if not view.node(view.act_of(outer)).plumbing
-    )
-    if not view.node(act).plumbing:
-        return view.address(unit)
-    return next((view.address(outer) for outer in around), view.address(unit))
 
 
 def _ended(host: Host, execution: Execution) -> Reason:

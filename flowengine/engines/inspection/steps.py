@@ -13,7 +13,7 @@ from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, at_work
 from flowengine.engines.folds import State
 from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
-from flowengine.engines.inspection.call_endings import failure_told, only_connects, shown_status
+from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
 from flowengine.engines.snapshots import Row
 from flowengine.kernel import Graph
@@ -254,8 +254,6 @@ class ActivationLog:
                 summary = _summary(seen, graph)
                 step |= {} if summary is None else {"summary": summary}
             spec = graph.flow["steps"][seen.step]
-            if only_connects(seen, spec):
-                step["plumbing"] = True
             step["ended_at"] = at
             step["status"] = shown_status(seen, spec)
             step["outcome"], step["output"] = seen.outcome, seen.output
@@ -297,8 +295,6 @@ class ActivationLog:
             "error": None,
             "tries": tries,
         }
-        if node.plumbing:
-            step["plumbing"] = True
         self.steps[seen.address] = step
         return step
 

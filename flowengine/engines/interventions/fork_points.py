@@ -122,12 +122,8 @@ def last_point(
     """
     seen: list[Observation] = []
     begun: list[str] = []
-    for moment in walk(flows, hash, journal, seen):
-        begun += [
-            step.address
-            for step in seen
-            if step.status != "skipped" and not moment.graph.node(step.step).plumbing
-        ]
+    for _ in walk(flows, hash, journal, seen):
+        begun += [step.address for step in seen if step.status != "skipped"]
         seen.clear()
     for at in list(dict.fromkeys([*first, *reversed(begun)]))[:_MOST_TRIED]:
         try:

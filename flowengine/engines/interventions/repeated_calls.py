@@ -73,7 +73,7 @@ def begun_anew(held: Held) -> list[str]:
 
 def acts(node: Node) -> bool:
     """Return whether a step calls something, asks a person or waits."""
-    return not node.plumbing and node.action in ("task", "approval", "wait")
+    return node.action in ("task", "approval", "wait")
 
 
 def effect_of(node: Node) -> str:

@@ -478,9 +478,7 @@ def _fork_point(
     acts = execution.state["acts"].values()
     # A fork at a step that runs a flow repeats what has succeeded in it, so it comes last.
     nodes = ((view.node(act), act) for act in acts)
-    at_work = [
-        view.step_address(act) for node, act in nodes if node.child < 0 and not node.plumbing
-    ]
+    at_work = [view.step_address(act) for node, act in nodes if node.child < 0]
     journal = read(host.store, record.id)
     return last_point(host.flows, record.hash, journal, linked, at_work)
 

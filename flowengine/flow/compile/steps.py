@@ -227,7 +227,7 @@ class StepCompiler:
         mark = None if generated is None else generated.marks.get(info.id)
         if mark is None:
             return raw
-        for key in ("plumbing", "caller", "chat", "ahead"):
+        for key in ("caller", "chat", "ahead"):
             if value := getattr(mark, key):
                 info.spec[key] = value
         if mark.session:

@@ -182,7 +182,7 @@ class _Writer:
         attributes = {"kind": step.get("kind", step["action"]), **self.condition(spec)}
         attributes |= {key: spec[key] for key in ("title", "tool", "effect") if key in spec}
         attributes |= {key: spec[key]["kind"] for key in ("join", "split") if key in spec}
-        attributes |= {key: True for key in ("map", "loop", "lock", "plumbing") if key in spec}
+        attributes |= {key: True for key in ("map", "loop", "lock") if key in spec}
         attributes |= {key: self.text(spec[key]) for key in ("timeout", "deadline") if key in spec}
         if "needs" in spec:
             attributes["needs"] = " ".join(spec["needs"])

@@ -175,7 +175,7 @@ def regions(view: View, unit: Unit) -> tuple[int, ...]:
     units = [] if view.node(act).map is None else [unit]
     units += view.units_around(act)
     nodes = ((unit, view.node(view.act_of(unit))) for unit in units)
-    return tuple(unit["id"] for unit, node in nodes if not node.plumbing and node.exchange is None)
+    return tuple(unit["id"] for unit, node in nodes if node.exchange is None)
 
 
 def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:

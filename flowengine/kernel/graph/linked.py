@@ -59,7 +59,7 @@ ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "comp
                     "effect", "on_crash", "opaque", "named", "forgets", "carries",
                     "adapter"})  # fmt: skip
 """Keys that are read only after an attempt has ended."""
-TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "body", "at",
+TELLING = frozenset({"id", "title", "teller", "ahead", "says", "body", "at",
                      "action", "kind", "task", "caller", "meters", "preview", "limits",
                      "within", "declared", "chat", "needs"})  # fmt: skip
 """Keys that describe a step, or that matter to other keys, to budgets or to users."""
@@ -82,7 +82,6 @@ class Node:
     """
 
     id: str
-    plumbing = False
     teller: str | None = None
     body = -1
     action = "none"

@@ -294,9 +294,6 @@ class StepSpec(TypedDict, total=False):
 
     id: str
     title: str
-    plumbing: bool
-    """It only connects the parts of a generated flow, and is not displayed unless there is a
-    problem."""
     teller: str
     """The step kind that describes the step's output in one line. This key and `says` are
     for display, and not part of the structural hash."""

@@ -201,9 +201,6 @@ class Exchange(NamedTuple):
 class Mark(NamedTuple):
     """Properties of a step of a generated flow that the language cannot express."""
 
-    plumbing: bool = False
-    """Whether the step is auxiliary. Such steps are omitted from views of an execution unless they
-    fail."""
     exchange: Exchange | None = None
     """How it makes calls. None: it makes none."""
     reads: Sequence[str] = ()
