@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +12,12 @@ from flowengine.agents.context_reduction import SUMMARIZE
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.tools.call_answers import ADAPTED, FLOW, OTHERS
+
+OWN = frozenset(
+    ("offer", "person", "awaited", "ahead", "program", "before", "after", "before_turn",
+     "after_turn", "before_call", "after_call", "reduce", "handoff")
+)  # fmt: skip
+"""What follows an agent's name in the ids of its callees that are no tools."""
 
 
 class AgentConstants:
@@ -28,8 +35,7 @@ class AgentConstants:
             agents = [background.equipped(agent) for agent in agents]
         self.agents = agents if execute_tools else agents[:1]  # no calls, so no handoffs
         self.execute_tools, self.chat = execute_tools, chat
-        names = [tool.name for agent in agents for tool in agent.tools]
-        self._shared = {name for name in names if names.count(name) > 1}
+        self._ids = self._unique_ids()
 
     def targets(self, agent: AgentSpec) -> list[str]:
         known = [agent.name for agent in self.agents]
@@ -137,10 +143,26 @@ class AgentConstants:
                 }
 
     def tool_id(self, agent: AgentSpec, tool: ToolStep) -> str:
-        """Return the id of a tool's step: the tool's name, if it is unique and not an agent's."""
-        name = tool.name
-        taken = name in self._shared or any(name == agent.name for agent in self.agents)
-        return f"{agent.name}.{name}" if taken else name
+        """Return the id of a tool's step: the tool's name, after that of the agent if needed."""
+        return self._ids[agent.name, tool.name]
+
+    def _unique_ids(self) -> dict[tuple[str, str], str]:
+        """Return the ids of the tools' steps, which no agent and no other callee has."""
+        tools = [(agent.name, tool.name) for agent in self.agents for tool in agent.tools]
+        times, ids = Counter(name for _, name in tools), dict[tuple[str, str], str]()
+        taken = {agent.name for agent in self.agents}
+        for agent, name in tools:
+            id = name if times[name] == 1 else f"{agent}.{name}"
+            while id in taken or self._is_own(id):
+                id = f"{agent}.{id}"
+            taken.add(id)
+            ids[agent, name] = id
+        return ids
+
+    def _is_own(self, id: str) -> bool:
+        """Return whether a callee that is no tool could have an id."""
+        after = (id.removeprefix(f"{agent.name}.") for agent in self.agents)
+        return any(rest != id and rest.partition(".")[0] in OWN for rest in after)
 
 
 def _hook(agent: str, hook: AgentHook) -> Plain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowengine.agents.actions import text_in, told, usage_of
@@ -36,7 +36,7 @@ from flowengine.cli.views.waits import (
 from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo
 from flowengine.engines.results import WaitInfo
 from flowengine.flow.export.yaml_text import entry, inline
-from flowengine.kernel.notation.addresses import flow_name, place_name
+from flowengine.kernel.notation.addresses import flow_name
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.sdk.texts.visible_text import printable
 
@@ -72,7 +72,7 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         )
     if info["steps"]:
         yield "steps"
-        steps = _named(info["steps"])
+        steps = info["steps"]
         width = max(14, *(len(step["address"]) for step in steps))
         results = {step["address"]: step.get("output") for step in info["steps"]}
         for step in steps:
@@ -101,17 +101,6 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield from (f"error       {first}", *more)
     if info["status"] == "failed":
         yield from again_lines(session, info)
-
-
-def _named(steps: Sequence[StepInfo]) -> list[StepInfo]:
-    """Return steps with the addresses of the file, without those that repeat the step around."""
-    known = {step["address"]: step["status"] for step in steps}
-    named: list[StepInfo] = []
-    for step in steps:
-        place = place_name(step["address"])
-        if place == step["address"] or known.get(place) != step["status"]:
-            named.append({**step, "address": place})
-    return named
 
 
 def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
@@ -258,7 +247,7 @@ def why_command(session: CliSession, arguments: Namespace) -> None:
     if arguments.json:
         return out_json(reasons)
     for reason in reasons:
-        what = f"{place_name(reason['address']) or session.short(execution)}: {reason['what']}"
+        what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
         for line in marked_lines(when(what)):
             out(line)
         for timer in reason.get("timers", []):

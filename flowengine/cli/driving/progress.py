@@ -34,7 +34,7 @@ from flowengine.engines.people.approvals import participle
 from flowengine.engines.results import Update, WaitInfo
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.notation.addresses import flow_name, place_name, wholes
+from flowengine.kernel.notation.addresses import flow_name, wholes
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.steps.progress import progress_text
@@ -312,7 +312,6 @@ class ProgressDisplay:
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))
-        address = place_name(address)
         self._widen(len(address))
         self.line(f"  {printable(address):{self._width}} {shown} {detail}".rstrip())
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from flowengine.errors import FlowEngineError, FlowFileError, UsageError
-from flowengine.kernel.notation.addresses import place_name
 from flowengine.sdk.texts.json_values import plain
 from flowengine.sdk.texts.visible_text import DISGUISING, printable
 
@@ -300,7 +299,7 @@ def first_line(text: object, longest: int = 200) -> str:
 
 def error_text(error: Any, place: str | None = None) -> str:
     """Return the type of an error, its place, and its message, if that differs from the type."""
-    what = error["type"] + (f" at {place_name(place)}" if place else "")
+    what = error["type"] + (f" at {place}" if place else "")
     message = error["message"].strip()
     adds_nothing = message in ("", error["type"].rpartition(".")[2])
     return what if adds_nothing else f"{what}: {message}"

@@ -17,7 +17,6 @@ _PLAIN = rf"(?s:{_KEY}|[^#@])*"
 _BOUND = rf"(?s:({_KEY})|[/@])"
 _NUMBERS = rf"(?s:{_KEY}|@\d+|#\d+)"
 _AGAIN = rf"(?s:({_KEY})|#\d+)"
-_INTERNAL = r"/_[^/\[\]]*$"
 _INNER = r"[/\[@]"
 COMPENSATION, CLEANUP = "/compensate", "/finally"
 """Ends of the addresses of steps that undo or clean up after the one before them."""
@@ -103,11 +102,6 @@ def flow_name(flow: str) -> str:
     if not flow.startswith(NOTIFIES):
         return flow
     return f"notification by {flow.removeprefix(NOTIFIES).removeprefix(OF_END)}"
-
-
-def place_name(address: str) -> str:
-    """Return the address of a step for users: that around a step without a name in the file."""
-    return re.sub(_INTERNAL, "", address)
 
 
 def wait_id(execution: str, number: int) -> str:
