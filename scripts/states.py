@@ -18,7 +18,8 @@ INTRODUCTION = """# States and moves
 An execution consists of these parts. A *scope* runs a body of steps (a flow or a group). In it,
 each entry of a token into a step is an *activation*. An activation has a *unit*, under `map` one
 per item, which performs the action of the step. A unit that cannot continue alone opens a *wait*.
-The unit of a group or subflow opens a scope. Tokens meet at *joins*.
+The unit of a group or subflow opens a scope, and so does a task for the calls of each round. Tokens
+meet at *joins*.
 
 An activation has no separate state: it is active while its units are, and ends in the event in
 which the last of them ends. Only two things can delay its end: a `finally` inside it, and the

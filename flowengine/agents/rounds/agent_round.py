@@ -29,12 +29,8 @@ from flowengine.agents.rounds.parts import (
     shown_cut,
 )
 from flowengine.agents.tool_answers import as_text
-from flowengine.sdk.tools.call_answers import (
-    value_of,
-)
-from flowengine.sdk.tools.hook_results import (
-    NO_END,
-)
+from flowengine.sdk.tools.call_answers import value_of
+from flowengine.sdk.tools.hook_results import NO_END
 
 RETRY = "/retry"
 FAILED = f"The model did not answer. Enter {RETRY} to ask again, or enter another message."
@@ -46,17 +42,10 @@ STOPPED = "I have stopped, because this takes more turns than I am allowed. How 
 class AgentRound(Calls):
     """One round: all stages. See `RoundParts` for its arguments."""
 
-    STAGES = frozenset(
-        ("start", "renew", "begin", "check", "beside", "enter", "before_turn", "model", "reduce",
-         "after_turn", "lead", "before_call", "make", "made", "after_call", "settled", "program",
-         "hand_over", "after", "end", "last", "hear", "awaited", "person", "final")
-    )  # fmt: skip
-
     def go(self) -> Result | AskModel | Summarize:
         """Go from stage to stage, and return the result of the round, or that a model is asked."""
         while True:
             name, *arguments = self.s["stage"]
-            assert name in self.STAGES
             result: Result | AskModel | Summarize | None = getattr(self, name)(*arguments)
             if result is not None:
                 return result

@@ -8,23 +8,12 @@ from typing import Any
 
 from flowengine.agents import background
 from flowengine.agents.conversation import AnsweredCall, answers_to, id_of, is_answer
-from flowengine.agents.rounds.parts import (
-    Result,
-)
+from flowengine.agents.rounds.parts import Result
 from flowengine.agents.rounds.turns import Turns
 from flowengine.agents.tool_answers import as_text
 from flowengine.sdk import Plain
-from flowengine.sdk.tools.call_answers import (
-    ERROR,
-    failure,
-    reason,
-    tool_message,
-)
-from flowengine.sdk.tools.hook_results import (
-    call_hooked,
-    call_name,
-    call_seen,
-)
+from flowengine.sdk.tools.call_answers import ERROR, failure, reason, tool_message
+from flowengine.sdk.tools.hook_results import call_hooked, call_name, call_seen
 
 
 class Calls(Turns):

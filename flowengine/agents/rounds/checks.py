@@ -6,21 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowengine.agents.models.port import Message
-from flowengine.agents.rounds.parts import (
-    Result,
-    RoundParts,
-    check_lasting,
-)
+from flowengine.agents.rounds.parts import Result, RoundParts, check_lasting
 from flowengine.agents.termination import IDLE
 from flowengine.agents.tool_answers import as_text
 from flowengine.sdk import Plain
-from flowengine.sdk.tools.call_answers import (
-    data_text,
-    reason,
-)
-from flowengine.sdk.tools.hook_results import (
-    NO_END,
-)
+from flowengine.sdk.tools.call_answers import data_text, reason
+from flowengine.sdk.tools.hook_results import NO_END
 
 
 class Checks(RoundParts):

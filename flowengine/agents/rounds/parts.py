@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 from flowengine.agents.agent_state import AgentState
 from flowengine.sdk import Plain
-from flowengine.sdk.tools.hook_results import (
-    NO_END,
-)
+from flowengine.sdk.tools.hook_results import NO_END
 
 Result = dict[str, Any]
 

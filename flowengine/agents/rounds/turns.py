@@ -8,25 +8,10 @@ from typing import Any
 from flowengine.agents import background
 from flowengine.agents.context_reduction import SUMMARIZE, reduction
 from flowengine.agents.rounds.checks import Checks
-from flowengine.agents.rounds.parts import (
-    AskModel,
-    LastingError,
-    Result,
-    Summarize,
-    shown_cut,
-)
+from flowengine.agents.rounds.parts import AskModel, LastingError, Result, Summarize, shown_cut
 from flowengine.agents.tool_answers import as_text
-from flowengine.sdk.tools.call_answers import (
-    reason,
-    text_of,
-    value_of,
-)
-from flowengine.sdk.tools.hook_results import (
-    NO_END,
-    calls_seen,
-    reply_hooked,
-    turn_hooked,
-)
+from flowengine.sdk.tools.call_answers import reason, text_of, value_of
+from flowengine.sdk.tools.hook_results import NO_END, calls_seen, reply_hooked, turn_hooked
 
 FALLBACK = ("ModelError", "RateLimited", "Timeout", "ContextWindowExceeded")
 """Errors after which the next model is called."""

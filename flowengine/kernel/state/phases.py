@@ -51,7 +51,7 @@ UNITS: States[Phase] = States(
         "pause": "it waits before its next attempt or round",
         "wait": "a wait is open: for an approval, an answer, a signal, a time, a condition, or a "
         "worker that meets the needs of the step",
-        "scope": "a scope is at work inside it: a group or a subflow",
+        "scope": "a scope is at work inside it: a group, a subflow or the calls of a round",
         "ask": "its attempt's outcome is unknown, or its environment is lost: an operator decides",
         "held": "it failed, and is to begin again: within a `retry` or a fork",
     },
@@ -64,7 +64,7 @@ UNITS: States[Phase] = States(
             "run": "the attempt of a task begins",
             "pause": "another attempt or round follows",
             "wait": "a wait, approval or question begins",
-            "scope": "a group or subflow begins",
+            "scope": "a group, a subflow or the calls of a round begin",
             "ask": "only a person can decide how it continues",
             "held": "it fails, and that is held back",
             "gone": "it has ended, or is withdrawn",
