@@ -32,6 +32,9 @@ from flowengine.agents.tool_steps import ASK, ToolStep, offered, wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.steps.generated_flows import Exchange, Mark
 
+TELLER = "agent"
+"""The kind that describes the outputs of the steps for users."""
+
 
 class Callee(NamedTuple):
     """A step that an agent calls."""
@@ -117,14 +120,11 @@ class AgentFlow(AgentConstants):
         if agent.code is not None:
             keeps += [(key, key) for key in PROGRAM_STATE]
         heeds = (*HEEDS, "ended") if self.starts else HEEDS
-        self.marks[agent.name] = Mark(
-            says=_model(agent),
-            anew={"instructions": ("_instructions", agent.name)},
-            on_crash=agent.on_crash,
-            ahead=agent is self.agents[0],
-            told=True,
-            exchange=Exchange("messages", keeps, ABOUT, heeds, self._catches(agent), PAUSED),
-        )
+        keys: dict[str, Plain] = {"says": _model(agent), "teller": TELLER, **_on_crash(agent)}
+        if agent is self.agents[0]:
+            keys["ahead"] = True
+        exchange = Exchange("messages", keeps, ABOUT, heeds, self._catches(agent), PAUSED)
+        self.marks[agent.name] = Mark(keys, exchange, anew=_instructions(agent))
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
@@ -165,7 +165,8 @@ class AgentFlow(AgentConstants):
             yield Callee(_plain(f"{name}.{hook.when}.{hook.tool.name}", hook.tool), mark)
         for id, tool, room in self._summarizers(agent):
             adapter = None if tool.adapter is None else {**tool.adapter, "limit": room}
-            yield Callee(_plain(id, tool), Mark(adapter=adapter, tool=tool.name, caller=name))
+            keys: dict[str, Plain] = {"tool": tool.name, "caller": name}
+            yield Callee(_plain(id, tool), Mark(keys, adapter=adapter))
         if any(check.beside for _, check in self.all_checks(agent)):
             yield self._ahead(agent)
         if agent.code is not None:
@@ -176,28 +177,30 @@ class AgentFlow(AgentConstants):
                 "call": ASK,
                 "with": {"question": "${{ call.args.question }}"},
             }
-            yield Callee(step, Mark(chat=True, session=self.session, says="asks a person"))
+            keys = {"chat": True, "says": "asks a person"}
+            yield Callee(step, Mark({**keys, "kind": "session"} if self.session else keys))
         if self.starts:
             awaited: Plain = {"id": f"{name}.awaited", "wait": {"when": background.AWAITED}}
-            yield Callee(awaited, Mark(says="waits for agents in the background"))
+            yield Callee(awaited, Mark({"says": "waits for agents in the background"}))
 
     def _tool(self, agent: AgentSpec, tool: ToolStep) -> Callee:
         """Return the step of a tool."""
         may_ask = any(hook.when == "before_call" for hook in agent.hooks)
-        mark = Mark(inputs=tool.inputs, tool=tool.name, caller=agent.name, told=not tool.waits)
+        keys: dict[str, Plain] = {"caller": agent.name}
+        if tool.served is None:  # the step knows the name
+            keys["tool"] = tool.name
+        if not tool.waits:
+            keys["teller"] = TELLER
+        adapter = None
         if tool.adapter is not None:
-            named = tool.name if tool.served is None else ""  # the step knows the name
-            mark = Mark(
-                tool=named,
-                reads=("context",),
-                adapter={"source": named, **tool.adapter},
-                offered=offered(tool.served) if tool.served is not None else None,
-                caller=agent.name,
-                told=True,
-            )
-        mark = mark._replace(asks=may_ask, caller_limit=agent.call_limit, in_order=True)
+            adapter = {"source": keys.get("tool", ""), **tool.adapter}
+            keys["reads"] = ["context"]
+            if agent.call_limit is not None:
+                keys["caller_limit"] = [*agent.call_limit]
+        use = None if tool.served is None else offered(tool.served)
+        mark = Mark(keys, adapter=adapter, offered=use, inputs=tool.inputs, asks=may_ask)
         if tool.given is None:
-            mark = Mark(in_order=True, says="agents in the background")
+            mark = Mark({"says": "agents in the background"})
         # Calls that can run in parallel share the lock. Any other call waits for all calls before
         # it, including their questions, and blocks the calls after it.
         beside = tool.waits or (tool.parallel and agent.constants["parallel_tool_calls"])
@@ -226,7 +229,10 @@ class AgentFlow(AgentConstants):
                 "context": "${{ call.args.again ? {} : output.context }}",
             },
         }
-        return Callee(step, Mark(told=True, says=f"tools of {', '.join(servers)}", servers=servers))
+        return Callee(
+            step,
+            Mark({"says": f"tools of {', '.join(servers)}", "teller": TELLER}, servers=servers),
+        )
 
     def _served(self) -> Plain:
         """Return the tools of servers to offer to each agent."""
@@ -259,9 +265,9 @@ class AgentFlow(AgentConstants):
             },
             "effect": "idempotent",
         }
-        anew = {"instructions": ("_instructions", agent.name)}
         says = f"{_model(agent)} beside checks"
-        return Callee(step, Mark(told=True, says=says, anew=anew, on_crash=agent.on_crash))
+        keys: dict[str, Plain] = {"says": says, "teller": TELLER, **_on_crash(agent)}
+        return Callee(step, Mark(keys, anew=_instructions(agent)))
 
     def _program(self, agent: AgentSpec) -> Callee:
         """Return the step that runs the programs of a model."""
@@ -275,7 +281,18 @@ class AgentFlow(AgentConstants):
             "effect": "idempotent",
             "retry": dict(agent.retry),
         }
-        return Callee(step, Mark(told=True, says="program"))
+        return Callee(step, Mark({"says": "program", "teller": TELLER}))
+
+
+def _instructions(agent: AgentSpec) -> dict[str, Sequence[str]]:
+    return {"instructions": ("_instructions", agent.name)}
+
+
+def _on_crash(agent: AgentSpec) -> dict[str, Plain]:
+    """Return how an interrupted request is treated. One that has failed may still be repeated."""
+    if not agent.on_crash:
+        return {}
+    return {"effect": "once", "on_crash": agent.on_crash, "opaque": True}
 
 
 def _model(agent: AgentSpec) -> str:
@@ -290,4 +307,10 @@ def _plain(id: str, tool: ToolStep) -> dict[str, Plain]:
 
 def _quiet(tool: ToolStep, agent: str, says: str) -> Mark:
     """Return the mark of a tool that stands around the turns and calls of an agent."""
-    return Mark(reads=("context",), inputs=tool.inputs, tool=tool.name, caller=agent, says=says)
+    keys: dict[str, Plain] = {
+        "tool": tool.name,
+        "caller": agent,
+        "says": says,
+        "reads": ["context"],
+    }
+    return Mark(keys, inputs=tool.inputs)

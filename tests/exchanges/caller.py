@@ -70,7 +70,7 @@ class Caller(StepKind):
                 "output": {"value": {"heard": _HEARD, "noted": "${{ state.noted }}"}},
             },
         }
-        mark = Mark(exchange=exchange, reads=("heard", "told"))
+        mark = Mark({"reads": ["heard", "told"]}, exchange)
         return GeneratedFlow("calling", body, declarations, marks={"round": mark})
 
     async def execute(

@@ -76,8 +76,8 @@ class CallCompiler:
             spec["tool"] = f"{call.given}.*"
         elif call.action == "call":
             callee = tools.find(call.given, loc)
-            spec["tool"] = mark.tool or str(call.given)
-            if mark.tool and mark.tool != call.given:
+            spec["tool"] = str(mark.keys.get("tool", call.given))
+            if spec["tool"] != call.given:
                 spec["declared"] = str(call.given)
         elif call.action == "flow":
             callee = tools.of_flow(call.given, loc)
@@ -119,10 +119,8 @@ class CallCompiler:
         mark = self._mark(call)
         limited = callee.limits is not None and "calls" in callee.limits
         asks = callee.approval is not None or "rules" in spec
-        if "tool" in spec and (mark.caller or asks or limited):
+        if "tool" in spec and ("caller" in mark.keys or asks or limited):
             spec["counts"] = callee.identity or digest([callee.kind, callee.task.get("tool")])
-            if mark.caller_limit is not None:
-                spec["caller_limit"] = [*mark.caller_limit]
         if callee.meters is not None:
             spec["meters"] = callee.meters
         if callee.reads:
@@ -132,9 +130,6 @@ class CallCompiler:
             spec["within"] = rules
         self._input(call, callee, given, view)
         self.modifiers.write(call, callee, view)
-        if mark.on_crash:
-            spec["effect"], spec["on_crash"] = "once", mark.on_crash
-            spec["opaque"] = True
 
     def _flow(
         self,
@@ -275,7 +270,8 @@ class CallCompiler:
         """Return the rules that may apply to a call."""
         uses = [typed.value for typed in callee.environments.values()]
         names = [*environment_uses.names(uses), *filter(None, [callee.task.get("in")])]
-        caller, effect = self._mark(call).caller, self.modifiers.effect(call, callee)
+        caller = str(self._mark(call).keys.get("caller", ""))
+        effect = self.modifiers.effect(call, callee)
         also = callee.step_kind.names(callee.task)
         agent = caller.rpartition(".")[2]
         called = Called(tool, callee.kind, effect, names, agent, also, declared)

@@ -227,21 +227,9 @@ class StepCompiler:
         mark = None if generated is None else generated.marks.get(info.id)
         if mark is None:
             return raw
-        for key in ("caller", "chat", "ahead"):
-            if value := getattr(mark, key):
-                info.spec[key] = value
-        if mark.session:
-            info.spec["kind"] = "session"
-        if mark.reads:
-            info.spec["reads"] = sorted({*info.spec.get("reads", ()), *mark.reads})
-        if mark.told:
-            info.spec["teller"] = str(self.plan.model.by)
-        if mark.in_order:
-            info.spec["lock"]["ordered"] = True
+        info.spec |= mark.keys  # type: ignore[typeddict-item]
         if mark.exchange is not None:
             self._exchange(info, mark.exchange)
-        if mark.says is not None:
-            info.spec["says"] = mark.says
         _renew(info.spec, mark.anew)
         if mark.adapter is None:
             return raw
@@ -427,6 +415,8 @@ class StepCompiler:
                 spec["shared"] = ["expr", number]
             elif given.shared:
                 spec["shared"] = ["const", True]
+            if info.spec["body"] in self.plan.called:
+                spec["ordered"] = True
             info.spec["lock"] = spec
 
     # Results

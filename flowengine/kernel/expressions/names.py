@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
@@ -137,22 +137,9 @@ class Names:
 
     def _local(self, root: str) -> Plain:
         """Return the name of an item or `round`, from the innermost place outwards."""
-        act, unit = self.act, self.unit
-        while act is not None:
-            local = act.get("local")
-            if local is not None and root in local:
-                return local[root]
-            if root == "signal" and "message" in act:
-                return act["message"]
-            if unit is not None:
-                if root == "round" and unit["round"]:
-                    return {"number": unit["round"], "last": unit.get("last")}
-                spec = self.view.node(act).map
-                if spec is not None and root in spec["names"]:
-                    item = unit["item"]
-                    return (act["over"][item], item, act["keys"][item])[spec["names"].index(root)]
-            unit = group_around(self.view, act)
-            act = None if unit is None else self.view.act_of(unit)
+        for name, value in _locals(self):
+            if name == root:
+                return value
         if root == "signal" and self.view.graph.triggers:
             return None
         raise KeyError(root)
@@ -189,25 +176,28 @@ def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None
 def local_names(names: Names) -> dict[str, Plain]:
     """Return the names of items, rounds and messages in a place, to be stored for later."""
     values: dict[str, Plain] = {}
-    act, unit = names.act, names.unit
+    for name, value in _locals(names):
+        values.setdefault(name, value)
+    return values
+
+
+def _locals(names: Names) -> Iterator[tuple[str, Plain]]:
+    """Yield the names of items, rounds and messages in a place, from the innermost outwards."""
+    view, act, unit = names.view, names.act, names.unit
     while act is not None:
-        for key, value in act.get("local", {}).items():
-            values.setdefault(key, value)
+        yield from act.get("local", {}).items()
         if "message" in act:
-            values.setdefault("signal", act["message"])
+            yield "signal", act["message"]
         if unit is not None:
             if unit["round"]:
-                values.setdefault("round", {"number": unit["round"], "last": unit.get("last")})
-            spec = names.view.node(act).map
+                yield "round", {"number": unit["round"], "last": unit.get("last")}
+            spec = view.node(act).map
             if spec is not None and unit["item"] >= 0:
                 item = unit["item"]
-                for key, value in zip(
-                    spec["names"], (act["over"][item], item, act["keys"][item]), strict=True
-                ):
-                    values.setdefault(key, value)
-        unit = group_around(names.view, act)
-        act = None if unit is None else names.view.act_of(unit)
-    return values
+                of_item = (act["over"][item], item, act["keys"][item])
+                yield from zip(spec["names"], of_item, strict=True)
+        unit = group_around(view, act)
+        act = None if unit is None else view.act_of(unit)
 
 
 class Steps:
@@ -408,9 +398,7 @@ def inputs_of_start(
     Raises:
         EvaluationError: One of the inputs has no value.
     """
-    state = new_state()
-    state["now"], state["execution"] = now, execution
-    names = Names(Transition(graph, state, None), None, extra=extra)
+    names = before_start(graph, {}, execution, now).having(extra)
     return {name: evaluate(names, value) for name, value in start["with"].items()}
 
 

@@ -9,7 +9,7 @@ so the two never clash.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from flowengine.kernel.graph.compiled import Plain
 
@@ -201,10 +201,11 @@ class Exchange(NamedTuple):
 class Mark(NamedTuple):
     """Properties of a step of a generated flow that the language cannot express."""
 
+    keys: Mapping[str, Plain] = {}
+    """Keys of the compiled step, as in `kernel.graph.specs.StepSpec`: the `caller` of a tool, its
+    name `tool` for that caller, state keys that a call `reads`, what its box `says`, ..."""
     exchange: Exchange | None = None
     """How it makes calls. None: it makes none."""
-    reads: Sequence[str] = ()
-    """State keys that a call receives in `context.state`."""
     adapter: Mapping[str, Plain] | None = None
     """Whether the generating kind turns the result of the call into the output of the step. Its
     `adapt` receives this map as `task`, with the `source` of the result if it is foreign."""
@@ -220,30 +221,6 @@ class Mark(NamedTuple):
     asks: bool = False
     """Whether the caller may name a reason why approvers are asked about a call, in addition to
     those of the tool. A rule may still allow the call."""
-    in_order: bool = False
-    """Whether its place in the queue for its lock is that of its first attempt, not of the
-    permission to start it."""
-    tool: str = ""
-    """The name of the called tool for approvers and rules, as a model knows it. Empty means the
-    name by which the step calls it."""
-    caller: str = ""
-    """The caller of a tool, such as an agent. Rules about calls use it."""
-    caller_limit: tuple[str, int] | None = None
-    """The caller among all callers of an execution, and the number of calls that it may make."""
-    chat: bool = False
-    """Whether it shows an answer of a conversation to the user and waits for the next message."""
-    session: bool = False
-    """Whether the program of the flow sends that message, so that no list of waits shows it."""
-    on_crash: Literal["", "ask", "fail"] = ""
-    """The treatment of an interrupted attempt, `ask` or `fail`. Unlike with the effect `once`, an
-    attempt that has failed may be repeated by `retry`. Empty text: it runs again."""
-    told: bool = False
-    """Whether the kind summarizes its output in one line for users: `tell`."""
-    ahead: bool = False
-    """Whether its step kind may load in advance, when an execution begins, the step's requirements:
-    `ahead`."""
-    says: str | None = None
-    """Its text in a picture of the flow, in place of its settings."""
 
 
 class GeneratedFlow(NamedTuple):
