@@ -480,17 +480,6 @@ steps:
 """
 
 
-NESTED = """
-flowengine: 1
-id: nested
-steps:
-  - id: each
-    map: {over: "${{ range(3) }}"}
-    group:
-      - {id: check, approval: {title: Good?}}
-"""
-
-
 # Shows P1
 def test_colors_are_given_by_tokens(api: Api) -> None:
     text = Browser(api)("GET", "/approvals").text
