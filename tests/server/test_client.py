@@ -62,32 +62,6 @@ def test_it_has_the_methods_of_the_engine(client: Client) -> None:
             assert own - DRIVING <= served, group
 
 
-def test_an_execution_is_started_decided_and_read(api: Api) -> None:
-    with (
-        Client(URL, LOCAL, transport=Transport(api)) as owner,
-        Client(URL, api.token("user:ben"), transport=Transport(api)) as ben,
-    ):
-        id = owner.start("expense", {"amount": 80}, labels={"team": "sales"})
-        assert owner.start("expense", {"amount": 80}, id="e2") == "e2"
-        assert owner.executions.result(id).status == "recorded"
-        api.engine.resume(id)
-        [item] = owner.executions.list(labels={"team": "sales"}, limit=5).items
-        assert (item["execution"], owner.executions.find(id[:-1])) == (id, id)
-        [wait] = ben.approvals.list(assignee="me").items
-        decided = ben.approvals.approve(wait["id"], edit={"amount": 60}, comment="less")
-        assert (decided.choice, decided.by, decided.first) == ("approve", "user:ben", True)
-        assert ben.user() == "user:ben"
-        api.engine.resume(id)
-
-        found = owner.executions.result(id)
-        assert (found.status, found.outputs) == ("succeeded", {"choice": "approve"})
-        assert list(owner.executions.events(id)) == list(api.engine.executions.events(id))
-        assert list(owner.executions.events(id, from_seq=2, follow=True)) == list(
-            api.engine.executions.events(id, from_seq=2)
-        )
-        assert owner.executions.show(id) == api.engine.executions.show(id)
-
-
 def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:
     id, wait = api.started()
     with pytest.raises(NotFound, match="there is no execution 'none'"):

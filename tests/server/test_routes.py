@@ -89,15 +89,6 @@ def test_signals_go_to_an_execution_and_by_key_and_start_one(api: Api) -> None:
     assert problem["hint"] == "signals: arrived"
 
 
-def test_cancel_is_recorded(api: Api) -> None:
-    id, _ = api.started()
-    api("POST", f"/v1/executions/{id}/cancel", {"reason": "twice"}, code=202)
-    assert api.engine.executions.result(id).status == "interrupted"
-    assert api.engine.resume(id).status == "cancelled"
-    problem = api("POST", f"/v1/executions/{id}/cancel", {}, code=409)
-    assert problem["code"] == "Conflict"
-
-
 BROKEN = """
 flowengine: 1
 id: broken
@@ -149,33 +140,6 @@ def test_an_open_execution_is_moved_to_another_version(api: Api, tmp_path: Path)
 def _file(folder: Path, text: str) -> Path:
     (folder / "changed.yaml").write_text(text)
     return folder / "changed.yaml"
-
-
-CALL = """
-flowengine: 1
-id: calling
-tools: {write: {python: "acts:write", approval: ask}}
-steps:
-  - {id: w, call: write, with: {path: a}}
-  - {id: ask, approval: {title: Go?}}
-"""
-
-
-def test_an_approval_of_a_call_covers_later_ones_as_on_the_command_line(
-    api: Api, tmp_path: Path
-) -> None:
-    (tmp_path / "acts.py").write_text("def write(path: str) -> str:\n    return path\n")
-    result = api.engine.run(_file(tmp_path, CALL))
-    body = {"choice": "approve", "grant": {"args": {"path": "*"}, "uses": 2, "expires": "2h"}}
-
-    api("POST", f"/v1/approvals/{result.waits[0]['id']}/decision", body, code=200)
-    api.engine.resume(result.execution)
-    [grant] = api("GET", f"/v1/grants?execution={result.execution}", code=200)["items"]
-    assert (grant["uses"], grant["status"], "until" in grant) == (2, "open", True)
-    revoked = api("POST", f"/v1/grants/{grant['id']}/revoke", {}, code=200)
-    assert (revoked["status"], revoked["revoked_by"]) == ("revoked", OWNER)
-    api("POST", f"/v1/grants/{grant['id']}/revoke", {}, code=409)
-    api("GET", f"/v1/grants?execution={result.execution}", token=api.token("user:vera"), code=403)
 
 
 def test_environments_of_an_execution_are_listed_and_released(api: Api) -> None:
