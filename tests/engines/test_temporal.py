@@ -836,7 +836,7 @@ REFUSED: Mapping[str, Sequence[Callable[[Any], object]]] = {
         consulted,
     ],
     "steps with more than 4 labels": [
-        lambda store: check_supported(flow_with(needs=["a", "b", "c", "d", "e"])),
+        lambda store: check_supported(flow_with(needs=["a", "b", "c", "d", "e"]))
     ],
     "labels of the caller": [lambda store: Engine(store.location, offers=["gpu"])],
     "a clock of the caller": [lambda store: Engine(store.location, clock=SystemClock())],

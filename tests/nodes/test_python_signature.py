@@ -95,11 +95,7 @@ def test_types_beside_the_flow_and_in_the_same_package_are_followed(module: Writ
         },
         "c": {},
     }
-    assert signature.paths == [
-        f"{folder}/pkg/m.py",
-        f"{folder}/pkg/inner.py",
-        f"{folder}/kinds.py",
-    ]
+    assert signature.paths == [f"{folder}/pkg/m.py", f"{folder}/pkg/inner.py", f"{folder}/kinds.py"]
 
 
 def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: Write) -> None:

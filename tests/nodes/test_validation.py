@@ -46,12 +46,7 @@ def complaint(schema: Any, value: Any, **more: Any) -> tuple[str, str]:
         (PERSON, {"name": 1}, "name", "it: 'name' must be text, not 1"),
         (PERSON, {"name": "", "age": 1.5}, "age", "it: 'age' must be a whole number or null"),
         (PERSON, {"name": "", "tags": ["c"]}, "tags.0", 'it: \'tags.0\' must be one of "a", "b"'),
-        (
-            PERSON,
-            {"name": "", "adress": 1},
-            "",
-            "it: has no 'adress'; did you mean 'address'?",
-        ),
+        (PERSON, {"name": "", "adress": 1}, "", "it: has no 'adress'; did you mean 'address'?"),
         (
             PERSON,
             {"name": "", "address": {"zip": "x"}},

@@ -25,16 +25,7 @@ DRIVING = {
     "sessions",  # over HTTP they are executions of the flow `sessions`
     # in groups
     *("folds", "feed_all", "consulting", "prune", "past_updates"),
-    *(
-        "newest",
-        "flow_of",
-        "plan",
-        "kept",
-        "may_answer",
-        "summary",
-        "find",
-        "start_due",
-    ),
+    *("newest", "flow_of", "plan", "kept", "may_answer", "summary", "find", "start_due"),
     *("log_in", "needs_login"),  # of the machine that keeps the tokens
     *("backfill", "migrate", "interrupted_moves", "deployed_flow", "kept_flow"),
 }
@@ -101,9 +92,7 @@ def test_a_change_whose_answer_is_lost_is_sent_again_and_happens_once(
     assert (len(sent), len(set(sent))) == (2, 1)
 
 
-def test_a_server_that_does_not_answer_or_answers_too_much_is_named(
-    limits: Limits,
-) -> None:
+def test_a_server_that_does_not_answer_or_answers_too_much_is_named(limits: Limits) -> None:
     limits(client_module, _PAUSES=(), LARGEST_ANSWER=10)
 
     def refuse(request: httpx2.Request) -> httpx2.Response:

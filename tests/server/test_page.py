@@ -458,9 +458,7 @@ def test_the_list_is_filtered_searched_and_live(api: Api) -> None:
     assert listed(ben, "for=me") == set()
 
 
-def test_an_execution_is_found_by_the_beginning_of_its_id_by_those_who_may_see_it(
-    api: Api,
-) -> None:
+def test_an_execution_is_found_by_the_beginning_of_its_id_by_those_who_may_see_it(api: Api) -> None:
     execution, _ = waiting(api)
     limited = Browser(api, api.token("user:owner", "admin", "parcel"))
     found = Browser(api)("GET", f"/executions?search={execution[:-2]}")

@@ -180,9 +180,7 @@ def test_many_are_decided_at_once_each_with_its_own_result(api: Api) -> None:
     assert [one["status"] for one in results["results"]] == [200, 422, 404]
 
 
-def test_a_file_is_read_through_an_execution_that_keeps_it_and_only_by_its_digest(
-    api: Api,
-) -> None:
+def test_a_file_is_read_through_an_execution_that_keeps_it_and_only_by_its_digest(api: Api) -> None:
     id, _ = api.started()
     other, _ = api.started()
     text = b"<script>alert(1)</script>"

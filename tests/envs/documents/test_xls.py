@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_documents.document import (
-    ConversionLimits,
-    Damaged,
-    Document,
-    PasswordRequired,
-)
+from flowengine_documents.document import ConversionLimits, Damaged, Document, PasswordRequired
 from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_compound import compound
 from tests.rows import each_row

@@ -34,9 +34,7 @@ class Invoke(StepKind):
         return {
             "type": "object",
             "x-main": "function",
-            "properties": {
-                "function": {"type": "string", "pattern": r"^[\w.]+:\w+$"},
-            },
+            "properties": {"function": {"type": "string", "pattern": r"^[\w.]+:\w+$"}},
             "required": ["function"],
             "additionalProperties": False,
         }
