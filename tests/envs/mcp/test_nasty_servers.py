@@ -214,9 +214,6 @@ def test_what_a_server_asks_for_is_refused(nasty: Open, tmp_path: Path) -> None:
     assert asked["sampling/createMessage"] == "refused"
 
 
-# The list of tools (E56)
-
-
 # Access of the server to its surroundings (E57)
 
 
@@ -274,6 +271,3 @@ def test_a_secret_is_in_nothing_that_is_told(
     assert entries
     assert events
     assert not [each for each in told if "SEKRET" in each]
-
-
-# A process that is killed (E54, E86)

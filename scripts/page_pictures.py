@@ -25,13 +25,13 @@ from tests.agents.flows import NAME, call
 from tests.server.api import LOCAL
 from tests.server.served import Served
 
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 WIDTH, HEIGHT = 1400, 900
 PHONE = (390, 844)
 RECORDING = (1100, 960)
 _PACE, _REST = 450, 3000
 """Milliseconds that a moment of the recording is shown, and the last one."""
-EXPENSE = Path(__file__).parents[2] / "examples" / "expense"
+EXPENSE = Path(__file__).parents[1] / "examples" / "expense"
 GROUPS = "groups: {managers: [owner]}\n"
 TRIP = """
 flowengine: 1
