@@ -112,11 +112,6 @@ class Outcome(NamedTuple):
     outputs: Any
     error: dict[str, Any] | None
 
-    @property
-    def error_type(self) -> str | None:
-        """Type of the error, if the execution failed."""
-        return None if self.error is None else self.error["type"]
-
 
 def outcome_of(status: str, outputs: Any, error: Any) -> Outcome:
     """Return an outcome with those parts of the error that users see."""
