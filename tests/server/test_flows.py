@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine import Client, Engine, FlowFileError
+from flowengine import Client, Engine, FlowFileError, NotAllowed
 from flowengine.engines.flows import load_text
 from flowengine.server import flows
 from tests.replacing import Limits
@@ -323,3 +324,43 @@ def test_models_of_deployed_flows_are_no_files(agent: str) -> None:
     with pytest.raises(FlowFileError, match="names no file of the server's machine"):
         load_text(text)
     assert load_text(AGENTS.replace("m/x", "scripted/registered"))
+
+
+@pytest.mark.endurance
+def test_clients_deploy_and_operate_schedules(api: Api, tmp_path: Path) -> None:
+    server = settings(api, tmp_path, "deploys: {}")
+    path = tmp_path / "greet.yaml"
+    path.write_text(GREET)
+    try:
+        with Client(URL, server.token("user:ada"), transport=Transport(server)) as client:
+            first = client.flows.deploy(path)
+            path.write_text(GREET.replace("Hello", "Hi") + "version: '2'\n")
+            second = client.flows.deploy(path)
+            assert client.flows.versions("greet") == server.engine.flows.versions("greet")
+            assert (first["hash"] != second["hash"], second["current"]) == (True, True)
+            assert client.flows.starts() == server.engine.flows.starts()
+            assert client.flows.starts("greet")[0]["next"].endswith("T09:00:00Z")
+            assert "next" not in client.flows.pause("greet")[0]
+            assert "next" in client.flows.resume("greet")[0]
+            id = client.flows.trigger("greet")
+            assert server.engine.resume(id).outputs == {"text": "Hi Ada"}
+            until = datetime.now(UTC)
+            past = client.flows.record_past("greet", until - timedelta(days=3), until)
+            again = client.flows.record_past("greet", until - timedelta(days=3), until)
+            assert len(past) == 3
+            assert again == past
+            path.write_text(GREET.replace("inputs.name", "inputs.nme"))
+            with pytest.raises(FlowFileError):
+                client.flows.deploy(path)
+            assert client.flows.undeploy("greet@0") == ["greet@0"]
+            assert client.flows.undeploy("greet") == ["greet@2"]
+        with (
+            Client(URL, server.token("user:otto"), transport=Transport(server)) as otto,
+            pytest.raises(NotAllowed, match="administer"),
+        ):
+            otto.flows.deploy(path)
+        sam = server.token("user:sam")  # may start other flows
+        for verb, code in (("pause", 403), ("resume", 403), ("trigger", 404)):
+            server("POST", f"/v1/schedules/greet/{verb}", {}, token=sam, code=code)
+    finally:
+        server.close()

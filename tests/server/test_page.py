@@ -504,6 +504,35 @@ def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api)
     assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head", "graph_took"}
 
 
+def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -> None:
+    with open("held.yaml", "w") as file:
+        file.write(FORM.replace("title: Hire", "claim: true\n      title: Hire"))
+    wait = api.engine.run("held.yaml", {"name": "Ada"}).waits[0]["id"]
+    path = f"/approvals/{wait}"
+    form = {"form_token": ben.form_token(path)}
+    assert 'name="choice"' not in ben("GET", path).text
+    assert ben("POST", f"{path}/claim", form).headers["location"] == path
+    assert 'name="choice"' in ben("GET", path).text
+    assert ben("POST", f"{path}/release", form).status_code == 303
+    assert "claimed_by" not in api.engine.approvals.show(wait)
+    assert ben("POST", f"{path}/delegate", {**form, "to": " "}).status_code == 422
+    assert ben("POST", f"{path}/delegate", {**form, "to": "group:hr"}).status_code == 400
+    assert ben("POST", f"{path}/delegate", {**form, "to": "cleo"}).status_code == 303
+    assert api.engine.approvals.show(wait)["handed"][-1]["to"] == "user:cleo"
+    assert "Delegated by ben to cleo" in Browser(api)("GET", path).text
+
+
+NESTED = """
+flowengine: 1
+id: nested
+steps:
+  - id: each
+    map: {over: "${{ range(3) }}"}
+    group:
+      - {id: check, approval: {title: Good?}}
+"""
+
+
 # Shows V58
 def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> None:
     with open("many.yaml", "w") as file:

@@ -110,3 +110,24 @@ def test_shared_budgets_are_listed_for_those_who_read_all_flows(
     assert otto("GET", "/budgets").status_code == 403
     assert "/budgets" in owner("GET", "/flows").text
     assert "/budgets" not in otto("GET", "/flows").text
+
+
+def test_open_environments_are_listed_and_released_by_operators(api: Api, owner: Browser) -> None:
+    execution, _ = api.started()
+    spec = {"kind": "files", "scope": "execution", "owner_id": execution, "resource_key": HOSTILE}
+    environment = api.engine.environments.ensure(spec).id
+    otto = Browser(api, api.token("user:otto"))
+    for browser in (owner, otto):
+        text = browser("GET", "/environments").text
+        assert f'href="/executions/{execution}"' in text
+        assert "is running" in text
+        assert "<script>alert" not in text
+    assert "&lt;script&gt;" not in otto("GET", "/environments").text  # its name is content
+    form = {"form_token": owner.form_token("/environments")}
+    refused = owner("POST", f"/environments/{environment}/release", form)
+    assert refused.status_code == 409
+    assert "is in use" in refused.text
+    form["force"] = "true"
+    assert owner("POST", f"/environments/{environment}/release", form).status_code == 303
+    assert "No environments are open" in owner("GET", "/environments").text
+    assert "/environments" not in Browser(api, api.token("user:ben"))("GET", "/approvals").text

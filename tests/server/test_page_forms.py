@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from flowengine.errors import InputError
 from flowengine.page.fields import FormFaults, shown_form
 from flowengine.page.forms import entered, entered_inputs, fields_of, inputs_of
+from tests.server.api import Api
+from tests.server.test_page import Browser
+from tests.server.test_page_starts import submitted
 
 LINE = {
     "type": "object",
@@ -30,6 +34,32 @@ FORM = {
     },
     "required": ["lines"],
 }
+ORDER = """
+flowengine: 1
+id: order
+inputs:
+  lines:
+    type: array
+    items: {type: object, properties: {item: {type: string}, amount: {type: number}}}
+  to: {type: object, properties: {city: {type: string}}, default: {city: Bern}}
+steps:
+  - id: ask
+    approval:
+      title: Order?
+      assignees: ["user:ben"]
+      subject: {to: "${{ inputs.to }}", lines: "${{ inputs.lines }}", ready: true}
+      edit: true
+      form:
+        type: object
+        properties:
+          signed: {type: object, properties: {name: {type: string}}, required: [name]}
+        required: [signed]
+"""
+
+
+@pytest.fixture
+def flows() -> tuple[str, ...]:
+    return (ORDER,)
 
 
 def wait(**more: Any) -> dict[str, Any]:
@@ -120,3 +150,35 @@ def test_a_schema_without_end_is_entered_as_json_from_some_depth_on() -> None:
     assert entered_inputs({"tree": tree}, {"input.tree.n0.n0.n0.n0": '{"a": 1}'}) == {
         "tree": {"n0": {"n0": {"n0": {"n0": {"a": 1}}}}}
     }
+
+
+def test_an_order_is_started_edited_and_decided_with_groups_and_rows(api: Api) -> None:
+    """Without JavaScript: rows are added by the server, and nothing is started meanwhile."""
+    owner, ben = Browser(api), Browser(api, api.token("user:ben"))
+    form = {**submitted(owner, "/flows/order"), "input.lines.0.item": "pen"}
+    form["input.lines.0.amount"] = "2"
+    again = owner("POST", "/flows/order", {**form, "more": "input.lines"})
+    assert again.status_code == 200
+    assert 'name="input.lines.1.item"' in again.text
+    assert 'value="pen"' in again.text
+    assert api.engine.executions.list().items == []
+    started = owner("POST", "/flows/order", form)
+    execution = started.headers["location"].rpartition("/")[2]
+    [asked] = api.engine.resume(execution).waits
+    assert asked["subject"] == {
+        "to": {"city": "Bern"},
+        "lines": [{"item": "pen", "amount": 2}],
+        "ready": True,
+    }
+
+    path = f"/approvals/{asked['id']}"
+    form = {**submitted(ben, path), "choice": "approve", "form.signed.name": "Ben"}
+    assert ben("POST", path, {**form, "more": "edit.lines"}).status_code == 200
+    assert api.engine.approvals.show(asked["id"])["status"] == "pending"
+    form |= {"edit.to.city": "Genf", "edit.ready": "false"}
+    assert ben("POST", path, form).status_code == 303
+    decision = api.engine.approvals.show(asked["id"])["decision"]
+    assert decision["edits"] == {"to.city": "Genf", "ready": False}
+    assert decision["form"] == {"signed": {"name": "Ben"}}
+    text = ben("GET", path).text
+    assert re.search("to.city</dt><dd>Bern → Genf", text)

@@ -142,6 +142,33 @@ def _file(folder: Path, text: str) -> Path:
     return folder / "changed.yaml"
 
 
+CALL = """
+flowengine: 1
+id: calling
+tools: {write: {python: "acts:write", approval: ask}}
+steps:
+  - {id: w, call: write, with: {path: a}}
+  - {id: ask, approval: {title: Go?}}
+"""
+
+
+def test_an_approval_of_a_call_covers_later_ones_as_on_the_command_line(
+    api: Api, tmp_path: Path
+) -> None:
+    (tmp_path / "acts.py").write_text("def write(path: str) -> str:\n    return path\n")
+    result = api.engine.run(_file(tmp_path, CALL))
+    body = {"choice": "approve", "grant": {"args": {"path": "*"}, "uses": 2, "expires": "2h"}}
+
+    api("POST", f"/v1/approvals/{result.waits[0]['id']}/decision", body, code=200)
+    api.engine.resume(result.execution)
+    [grant] = api("GET", f"/v1/grants?execution={result.execution}", code=200)["items"]
+    assert (grant["uses"], grant["status"], "until" in grant) == (2, "open", True)
+    revoked = api("POST", f"/v1/grants/{grant['id']}/revoke", {}, code=200)
+    assert (revoked["status"], revoked["revoked_by"]) == ("revoked", OWNER)
+    api("POST", f"/v1/grants/{grant['id']}/revoke", {}, code=409)
+    api("GET", f"/v1/grants?execution={result.execution}", token=api.token("user:vera"), code=403)
+
+
 def test_environments_of_an_execution_are_listed_and_released(api: Api) -> None:
     (id, _), (other, _) = api.started(), api.started()
     manager = api.engine.environments

@@ -73,7 +73,8 @@ def result(given: Case) -> Case:
     default.
     """
     data = built(given)
-    options = {key: given[key] for key in OPTIONS if key in given}
+    named = {"name": given["file"]} if "file" in given else {}
+    options = {**named, **{key: given[key] for key in OPTIONS if key in given}}
     if "limits" in options:
         options["limits"] = ConversionLimits(**options["limits"])
     try:
