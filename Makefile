@@ -66,7 +66,7 @@ release: $(READY) requirements/release.txt  ## Build the files of a release in d
 	@UV="$(UV)" scripts/release.sh
 
 pictures: $(READY)  ## Make the pictures of the page that the documentation shows, and the recording.
-	$(BIN)/python -m tests.server.page_pictures
+	$(BIN)/python -m scripts.page_pictures
 
 bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -37,9 +37,7 @@ OF_KINDS: Mapping[str, Sequence[str]] = {
         "test_a_kind_of_a_package_generates_a_flow",
         "test_a_kind_of_a_package_reads_state_by_reference",
         "test_a_kind_of_a_package_uses_tokens_and_money",
-        "test_a_request_of_a_package_is_repeated_under_one_key",
         "test_a_server_of_a_package_has_one_session_with_many_tools",
-        "test_functions_and_commands_of_a_package_run",
     ),
     "nodes/test_web_search": ("test_a_silent_service_is_left_when_the_time_of_the_step_is_over",),
 }

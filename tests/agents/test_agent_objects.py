@@ -155,10 +155,7 @@ CHECKED = [
     ({"context": {"reduce": add}}, "context.reduce: 'add' takes no 'messages'"),
     ({"functions": [dotted("case_resolved")]}, "agents get 'case_resolved' from 'finish'"),
     ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
-    (
-        {"functions": [add], "limits": {"ad": {"calls": 1}}},
-        "limits names 'ad', which is not",
-    ),
+    ({"functions": [add], "limits": {"ad": {"calls": 1}}}, "limits names 'ad', which is not"),
     ({"functions": [add], "limits": {"calls": 0}}, "limits.calls: expected a whole number of 1"),
     ({"functions": [add], "limits": {"add": {"calls": 0}}}, "tool 'add': limits.calls: expected"),
     ({"functions": [add], "limits": {"add": {"size": 1}}}, "tool 'add': limits.size: unknown key"),

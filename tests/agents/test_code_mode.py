@@ -72,11 +72,7 @@ def test_a_program_calls_tools_and_only_its_value_is_told(tmp_path: Path) -> Non
         ("data", "{'a': [1, None]}", '{"a": [1, null]}'),
         ("a return", "if True:\n    return await add(1, 2)", "3"),
         ("printed", "print('so'); 1", "1\n\nIt printed:\nso\n"),
-        (
-            "several at once",
-            "import asyncio\nawait asyncio.gather(add(1, 2), add(3, 4))",
-            "[3, 7]",
-        ),
+        ("several at once", "import asyncio\nawait asyncio.gather(add(1, 2), add(3, 4))", "[3, 7]"),
         ("a function", "async def twice(a):\n    return await add(a, a)\nawait twice(4)", "8"),
         (
             "a failure",

@@ -52,10 +52,7 @@ def test_a_function_is_a_tool_with_its_defaults() -> None:
             "description": "Join them.",
             "parameters": {
                 "type": "object",
-                "properties": {
-                    "a": {"type": "string"},
-                    "b": {"type": "integer", "default": 3},
-                },
+                "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 3}},
                 "required": ["a"],
                 "additionalProperties": False,
             },

@@ -33,22 +33,14 @@ call, host = program._call, program._host
         ("memory", "x = 'x' * 10**9", "limits.memory is 256 MiB"),
         ("disk", "open('big', 'wb').write(b'x' * 10**8)", "Error: "),
         ("network", "import socket\nsocket.create_connection(('1.1.1.1', 80), 1)", "Error: "),
-        (
-            "a forged name",
-            f"{FIND}await call('delete', {{}})",
-            "There is no tool 'delete'",
-        ),
+        ("a forged name", f"{FIND}await call('delete', {{}})", "There is no tool 'delete'"),
         (
             "itself",
             f"{FIND}await call('run_program', {{'code': '1'}})",
             "There is no tool 'run_program'",
         ),
         ("no call", f"{FIND}program.calls.append(5)\nawait add(1, 2)", "Error: "),
-        (
-            "no data",
-            f"{FIND}host.send({{'asks': 'x'}})\nimport time\ntime.sleep(9)",
-            "Error: ",
-        ),
+        ("no data", f"{FIND}host.send({{'asks': 'x'}})\nimport time\ntime.sleep(9)", "Error: "),
         ("no message", f"{FIND}host.send(5)\nawait add(1, 2)", "Error: "),
         (
             "no link",

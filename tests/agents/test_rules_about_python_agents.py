@@ -92,11 +92,7 @@ def test_a_rule_about_something_else_does_not(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "names"),
-    [
-        ("pay", [PATH, f"python:{PATH}"]),
-        ("run_python", ["std.run_python"]),
-    ],
+    ("tool", "names"), [("pay", [PATH, f"python:{PATH}"]), ("run_python", ["std.run_python"])]
 )
 def test_people_and_programs_that_decide_see_the_name_that_the_model_sees(
     tool: str, names: list[str]

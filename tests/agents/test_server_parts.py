@@ -119,10 +119,7 @@ steps: [{{id: read, call: docs.read_resource, with: {{uri: "note://large"}}}}]
     [
         ("include: ['*resource*']", ["docs.read_resource"]),  # the server's own tool
         ("include: ['*resource*'], resources: true", ["docs.list_resources", "docs.read_resource"]),
-        (
-            "include: ['*resource*'], exclude: [list_*], resources: true",
-            ["docs.read_resource"],
-        ),
+        ("include: ['*resource*'], exclude: [list_*], resources: true", ["docs.read_resource"]),
         ("include: [get_*], prompts: true", ["docs.get_prompt"]),
     ],
 )
@@ -161,8 +158,7 @@ def test_progress_is_passed_on_and_logged_with_the_attempt(tmp_path: Path) -> No
     path.write_text(f"{head()}steps: [{{id: busy, call: docs.work, with: {{steps: 500}}}}]")
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
         close = engine.subscribe(
-            lambda update: heard.append(update.data) if update.kind == "part" else None,
-            output=True,
+            lambda update: heard.append(update.data) if update.kind == "part" else None, output=True
         )
         engine.run(path, id="it")
         close()

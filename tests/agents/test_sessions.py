@@ -65,7 +65,7 @@ def test_each_run_continues_the_conversation(engine: Engine) -> None:
     assert len(second.history) == 6
     assert second.history[:2] == [{"role": "user", "content": "I am Ana"}, first.messages[0]]
     assert [one["content"] for one in model.requests[1].messages][1:] == [
-        *("I am Ana", "Hello Ana", "1 + 2?"),
+        *("I am Ana", "Hello Ana", "1 + 2?")
     ]
     [execution] = engine.executions.list(labels={"session": SESSION}).items
     assert execution["execution"] == first.execution == second.execution

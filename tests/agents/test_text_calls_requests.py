@@ -137,8 +137,7 @@ def test_arguments_that_were_no_json_are_shown_as_they_were() -> None:
 
 
 @each_row(
-    "text",
-    ["<call-0badcafe", '<call-0badcafe tool="ad">', '<call-0badcafe tool="add">{"a": 1}'],
+    "text", ["<call-0badcafe", '<call-0badcafe tool="ad">', '<call-0badcafe tool="add">{"a": 1}']
 )
 # Shows M68
 def test_a_fault_is_told_with_a_right_example(text: str) -> None:

@@ -17,12 +17,7 @@ import pytest
 from flowengine.cli import main
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions import growing_lists
-from flowengine.journal.encoding import (
-    checksum,
-    pack,
-    packed_again,
-    unpack,
-)
+from flowengine.journal.encoding import checksum, pack, packed_again, unpack
 from flowengine.journal.sqlite.rows import event_row
 from tests.engines import world
 from tests.replacing import patches_everywhere
@@ -253,10 +248,7 @@ def test_records_of_the_wrong_shape_are_damage(
 
 
 def test_damage_is_told_by_the_name_of_the_record(
-    made: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(copied(made, tmp_path / "changed"))
     store = Path(".flowengine", "flowengine.db")

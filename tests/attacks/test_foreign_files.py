@@ -129,9 +129,7 @@ def test_settings_of_a_project(project: Path) -> None:
     ids=["bytes", "deep", "deeper", "folder", "pipe", "endless"],
 )
 def test_settings_that_cannot_be_read(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    planted: bytes | str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bytes | str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write("f.yaml", STEPS)

@@ -235,8 +235,7 @@ def test_a_decision_made_while_another_hand_is_noted_is_taken(
 
 
 def test_who_could_not_move_an_execution_that_was_held_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was released again before the reason was looked up."""
     write(TWICE)

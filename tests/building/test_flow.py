@@ -109,37 +109,6 @@ outputs: {both: "${{ steps.both.output }}"}
     assert run(flow, {"topic": "a b"}).outputs == {"both": [9, "counted"]}
 
 
-def test_ways_with_conditions_at_the_same_time() -> None:
-    flow = Flow("fork", inputs={"a": bool, "b": bool})
-    begin = flow.step("begin")
-    names = [flow.step(name, output=name) for name in ("one", "two", "three")]
-    ways = begin.fork((cel.inputs.a, names[0]), (cel.inputs.b, names[1]), otherwise=names[2])
-    ways.to("last")
-    last = flow.step("last", join="active", output=cel.join.outputs)
-    flow.output("ways", last.output)
-
-    same(
-        flow,
-        """
-inputs: {a: {type: boolean}, b: {type: boolean}}
-steps:
-  - id: begin
-    next:
-      all:
-        - {when: "${{ inputs.a }}", to: one}
-        - {when: "${{ inputs.b }}", to: two}
-        - {else: three}
-  - {id: one, output: one, next: last}
-  - {id: two, output: two, next: last}
-  - {id: three, output: three, next: last}
-  - {id: last, join: active, output: "${{ join.outputs }}"}
-outputs: {ways: "${{ steps.last.output }}"}
-""",
-    )
-    assert run(flow, {"a": True, "b": True}).outputs == {"ways": {"one": "one", "two": "two"}}
-    assert run(flow, {"a": False, "b": False}).outputs == {"ways": {"three": "three"}}
-
-
 def test_groups_compensation_handlers_and_finally() -> None:
     work.done.clear()
     flow = Flow("trip")

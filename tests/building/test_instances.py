@@ -30,16 +30,12 @@ def check(order: Order, place: Place) -> str:
 
 
 ask = flow.step(
-    "ask",
-    approval={"title": "Send it?", "subject": {"order": cel.inputs.order}, "edit": ["order"]},
+    "ask", approval={"title": "Send it?", "subject": {"order": cel.inputs.order}, "edit": ["order"]}
 )
 
 
 @flow.step(
-    with_={
-        "order": cel.default(ask.output.subject.order, cel.inputs.order),
-        "place": Place("Rome"),
-    }
+    with_={"order": cel.default(ask.output.subject.order, cel.inputs.order), "place": Place("Rome")}
 )
 def send(order: Order, place: Place) -> str:
     assert (type(order), type(place)) == (Order, Place)

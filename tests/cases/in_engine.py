@@ -27,7 +27,7 @@ from tests.cases.form import Follow, Played
 from tests.cases.plays import Differs, Outside, compared
 from tests.endurance import some_of
 from tests.engines import world
-from tests.language.stage import Clock, Loop, counted
+from tests.language.stage import Clock, Loop
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 ID = "it"
@@ -171,8 +171,7 @@ class Enacted:
         loop = Loop(self.clock)
         import_function("tools:use", str(self.folder))(self.world)
         try:
-            with counted(self.clock):
-                loop.run_until_complete(self._play())
+            loop.run_until_complete(self._play())
         finally:
             loop.close()
 

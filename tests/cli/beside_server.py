@@ -30,10 +30,7 @@ class BesideServer(CommandLine):
         self._api: Api | None = None
 
     def run(
-        self,
-        *words: str | Path,
-        typed: str | None = None,
-        env: Mapping[str, str] | None = None,
+        self, *words: str | Path, typed: str | None = None, env: Mapping[str, str] | None = None
     ) -> Done:
         command = self._served([str(word) for word in words])
         if command and "FLOWENGINE_STORE" not in (env or {}):

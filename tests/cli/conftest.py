@@ -42,10 +42,7 @@ class CommandLine:
         return done
 
     def run(
-        self,
-        *words: str | Path,
-        typed: str | None = None,
-        env: Mapping[str, str] | None = None,
+        self, *words: str | Path, typed: str | None = None, env: Mapping[str, str] | None = None
     ) -> Done:
         """Run a command in this process."""
         return command_line.flowengine(*words, typed=typed, env=env)

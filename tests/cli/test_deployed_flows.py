@@ -45,29 +45,3 @@ def test_a_time_whose_inputs_are_refused_is_reported(flowengine: CommandLine) ->
     assert "report was not started by its schedule: 'start' on schedule '0 9 * * 1-5" in refused
     assert "input 'day' must be one of" in refused
     assert flowengine("resume", "--due").err == "", "the time is passed over"
-
-
-def test_backfill_reports_each_execution_when_it_has_ended(flowengine: CommandLine) -> None:
-    """The second one does not end before the first one is reported, also to a pipe."""
-    go = flowengine.folder / "go"
-    flowengine.write(
-        "later.py",
-        "import os, time\n\n\ndef wait(day: str) -> None:\n"
-        "    while '-28T' in day and not os.path.exists('" + str(go) + "'):\n"
-        "        time.sleep(0.05)\n",
-    )
-    step = "steps: [{id: note, python: 'later:wait', with: {day: '${{ inputs.day }}'}}]\n"
-    flow = REPORT.split("signals:", maxsplit=1)[0] + step
-    flowengine.write("report.yaml", flow.replace("  - {signal", "  # - {signal"))
-    flowengine("deploy", "report.yaml")
-    days = ("--since", "2025-03-27T00:00:00Z", "--until", "2025-03-28T12:00:00Z")
-    with flowengine.spawn("flows", "backfill", "report", *days) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        go.touch()
-        rest = process.communicate(timeout=300)[0]
-
-    assert [line.split()[:2] for line in (first, *rest.splitlines())] == [
-        ["2025-03-27T08:00:00Z", "succeeded"],
-        ["2025-03-28T08:00:00Z", "succeeded"],
-    ]

@@ -14,10 +14,8 @@ from itertools import combinations, product
 from pathlib import Path
 from xml.etree import ElementTree
 
-import networkx
 import pytest
 
-from flowengine import load
 from flowengine.drawing.layout import SMALL_CHARACTER, ArrowRoute, Laid, label_of, lay_out
 from flowengine.drawing.picture import draw
 from flowengine.drawing.svg import _curve
@@ -234,23 +232,3 @@ def test_json_is_the_graph_as_data(flowengine: CommandLine) -> None:
     [cleaning] = [box for box in drawn["frame"]["boxes"] if box["shape"] == "finally"]
     assert "step_c" in [box["id"] for box in cleaning["frame"]["boxes"]]
     assert flowengine("graph", flowengine.newest(), "--format", "json").json() == drawn
-
-
-def test_json_and_graphml_are_read_by_networkx(flowengine: CommandLine, every: Path) -> None:
-    compiled = load(every).to_networkx()
-    flowengine("graph", every, "--format", "graphml", "-o", flowengine.folder / "every.graphml")
-
-    data = flowengine("graph", every, "--format", "json").json()
-    of_json = networkx.node_link_graph(data, edges="edges")
-    of_xml = networkx.read_graphml(flowengine.folder / "every.graphml", force_multigraph=True)
-
-    assert dict(of_json.nodes.items()) == dict(compiled.nodes.items())
-    assert dict(of_json.edges.items()) == dict(compiled.edges.items())
-    assert of_json.graph == compiled.graph
-    # GraphML cannot represent an empty text
-    told = [
-        {node: {key: value for key, value in data.items() if value} for node, data in graph.items()}
-        for graph in (compiled.nodes, of_xml.nodes)
-    ]
-    assert told[0] == told[1]
-    assert sorted(of_xml.edges()) == sorted(compiled.edges())

@@ -82,11 +82,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 @pytest.mark.parametrize("part", range(10))
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_junk_in_an_answer_is_an_error_and_never_reaches_the_terminal(
-    command: list[str],
-    part: int,
-    api: Api,
-    flowengine: CommandLine,
-    reach: Callable[..., None],
+    command: list[str], part: int, api: Api, flowengine: CommandLine, reach: Callable[..., None]
 ) -> None:
     [wait] = api.engine.approvals.list(execution="it", status="all").items
     words = [{"ID": "it", "WAIT": wait["id"]}.get(word, word) for word in command]
@@ -113,10 +109,7 @@ def test_a_message_of_the_server_controls_no_terminal(
 
 
 def test_a_server_that_goes_away_while_it_is_followed_is_named(
-    flowengine: CommandLine,
-    api: Api,
-    reach: Callable[..., None],
-    limits: Limits,
+    flowengine: CommandLine, api: Api, reach: Callable[..., None], limits: Limits
 ) -> None:
     class Leaving(Transport):
         asked = 0

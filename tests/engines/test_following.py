@@ -90,9 +90,7 @@ def test_a_secret_that_is_split_over_parts_is_masked(tmp_path: Path) -> None:
         assert not any(SECRET[:8] in piece for piece in found[:-1])
 
 
-def test_the_beginning_of_a_secret_is_not_passed_on_if_the_reply_breaks_off(
-    tmp_path: Path,
-) -> None:
+def test_the_beginning_of_a_secret_is_not_passed_on_if_the_reply_breaks_off(tmp_path: Path) -> None:
     told = run(tmp_path, ["It is ", SECRET[:-1]], end="restart")
 
     assert parts(told) == [("start", None), ("text", "It is "), ("restart", None)]

@@ -93,10 +93,7 @@ def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> No
         assert (
             there.executions.list(flow="every").items,
             here.executions.result("moves").status,
-        ) == (
-            [],
-            "waiting",
-        )
+        ) == ([], "waiting")
         with pytest.raises(NotFound):
             there.executions.show("moves")
         assert not here.signal("paid", 5, key="7", id="m2").first
@@ -465,10 +462,7 @@ def test_what_files_cannot_be_moved_is_said_and_nothing_is_lost(
 ENDED = "flowengine: 1\nid: ended\nsteps: [{id: a, output: 1}]\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [(ENDED, "has succeeded")],
-)
+@pytest.mark.parametrize(("text", "why"), [(ENDED, "has succeeded")])
 def test_what_cannot_be_moved_is_refused(text: str, why: str, tmp_path: Path) -> None:
     flow, folder = flow_of(tmp_path, text), tmp_path / "store"
     with Engine(folder, linger=0) as engine:

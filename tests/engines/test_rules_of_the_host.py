@@ -104,9 +104,7 @@ def test_another_process_approves_and_goes_on() -> None:
 # Changed meanwhile
 
 
-def test_a_file_that_a_step_writes_counts_for_the_step_behind_it(
-    limits: Limits,
-) -> None:
+def test_a_file_that_a_step_writes_counts_for_the_step_behind_it(limits: Limits) -> None:
     limits(rule_files, ABSENT_SECONDS=3600.0)
     rules = Path("config/flowengine/rules.yaml")
     rules.parent.mkdir(parents=True)

@@ -112,9 +112,7 @@ def test_user_is_who_the_system_says_whatever_the_environment_says(
     assert current_user() == "user:4000000"
 
 
-def test_acting_for_others_is_forbidden_if_one_file_forbids_it(
-    folders: tuple[Path, Path],
-) -> None:
+def test_acting_for_others_is_forbidden_if_one_file_forbids_it(folders: tuple[Path, Path]) -> None:
     assert load_settings(str(folders[1])).act_for_others
     write(folders[0], "act_for_others: false")
     write(folders[1], "act_for_others: true")

@@ -185,23 +185,6 @@ tools:
   needs: {python: "temporal_tools:needs", effect: pure}
   told: {python: "temporal_tools:told", effect: idempotent}
 """
-MIXED = """\
-inputs: {count: {type: integer, default: 4}}
-steps:
-  - {id: first, output: "${{ inputs.count > 2 ? 'many' : 'few' }}"}
-  - {id: pause, wait: 20ms}
-  - id: each
-    map: {over: "${{ inputs.count }}", concurrency: 1}
-    call: double
-    with: {n: "${{ item }}"}
-  - id: fails
-    call: fail
-    retry: {attempts: 2, delay: 10ms, jitter: none}
-    on_error: [{output: "caught ${{ error.message }}"}]
-  - {id: sign, approval: {title: Go on?, expires: 20ms, on_expire: approve}}
-outputs:
-  all: ["${{ steps.first.output }}", "${{ steps.each.output }}", "${{ steps.fails.output }}"]
-"""
 
 
 def write_flow(folder: Path, steps: str) -> Path:
@@ -209,19 +192,6 @@ def write_flow(folder: Path, steps: str) -> Path:
     path = folder / "flow.yaml"
     path.write_text(HEAD + TOOLS + steps)
     return path
-
-
-def test_histories_are_those_of_a_folder_and_replay_under_another_hash_seed(
-    store: str, tmp_path: Path
-) -> None:
-    flow = write_flow(tmp_path, MIXED)
-    with Engine(store) as there, Engine(tmp_path / "store") as here:
-        found, wanted = (engine.run(flow, id="mixed") for engine in (there, here))
-        assert (found.status, found.outputs) == (wanted.status, wanted.outputs) == (
-            "succeeded", {"all": ["many", [0, 2, 4, 6], "caught no"]}
-        )  # fmt: skip
-        assert shown(there, "mixed") == shown(here, "mixed")
-    asyncio.run(replay(store, "mixed"))
 
 
 async def replay(store: str, id: str) -> None:
@@ -836,7 +806,7 @@ REFUSED: Mapping[str, Sequence[Callable[[Any], object]]] = {
         consulted,
     ],
     "steps with more than 4 labels": [
-        lambda store: check_supported(flow_with(needs=["a", "b", "c", "d", "e"])),
+        lambda store: check_supported(flow_with(needs=["a", "b", "c", "d", "e"]))
     ],
     "labels of the caller": [lambda store: Engine(store.location, offers=["gpu"])],
     "a clock of the caller": [lambda store: Engine(store.location, clock=SystemClock())],

@@ -256,9 +256,7 @@ def test_a_worker_that_shuts_down_returns_what_has_ended_unwatched() -> None:
     run(test())
 
 
-def test_long_attempts_do_not_take_a_worker_beyond_twice_its_capacity(
-    limits: Limits,
-) -> None:
+def test_long_attempts_do_not_take_a_worker_beyond_twice_its_capacity(limits: Limits) -> None:
     async def test() -> None:
         worker = Worker()
         await worker.left()

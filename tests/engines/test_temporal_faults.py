@@ -294,9 +294,7 @@ def test_a_worker_that_dies_during_a_workflow_task_is_noticed_as_soon(
 
 
 # Shows D7
-def test_short_workflow_tasks_bound_what_a_worker_replays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_short_workflow_tasks_bound_what_a_worker_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert task_time(0.2) == timedelta(seconds=1)
     assert not is_too_long(4096, task_time(60))  # here, Temporal suggests another run
     times = [task_time(seconds).total_seconds() for seconds in (3, 30, 60, 600)]
@@ -327,10 +325,7 @@ def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_ag
     opened = Open(server("faults"), tmp_path)
     # After half of it, the worker has an eighth to end its attempts. Else its guard ends it.
     beat = ("--heartbeat", "15s")
-    with (
-        OwnNetwork() as network,
-        RunningWorker(opened.address, *beat, via=network.via) as lonely,
-    ):
+    with OwnNetwork() as network, RunningWorker(opened.address, *beat, via=network.via) as lonely:
         opened.begin(lonely)
         network.cut()
         with RunningWorker(opened.address, *beat) as worker:

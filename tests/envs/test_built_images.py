@@ -16,12 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from flowengine.execution_environment import EnvironmentManager, TimeBounds
-from flowengine.sdk import (
-    EnvironmentStartFailed,
-    EnvironmentUnavailable,
-    ImageUnavailable,
-    Refused,
-)
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, ImageUnavailable, Refused
 from flowengine.sdk.environments import Spec, background
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.python import Python
@@ -304,11 +299,7 @@ def test_a_spec_builds_relative_to_its_working_folder(
     context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(context)
-    spec = {
-        "kind": "bash",
-        "provider": "docker",
-        "config": {"image": {"build": "."}},
-    }
+    spec = {"kind": "bash", "provider": "docker", "config": {"image": {"build": "."}}}
     with EnvironmentManager(str(tmp_path / "data")) as manager, manager.use(spec) as bash:
         told = bash.run("cat /opt/data.txt")
 

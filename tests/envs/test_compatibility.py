@@ -17,10 +17,7 @@ import pytest
 from docker.errors import APIError
 from pydantic import ValidationError
 
-from flowengine.sdk import (
-    EnvironmentStartFailed,
-    EnvironmentUnavailable,
-)
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine_envs import DockerConfig, DockerEnv, LocalEnv, run_python_code, with_env
 from flowengine_envs.compat.python_envs import LocalConfig
 from flowengine_envs.sandboxes.docker.daemon import connect

@@ -444,10 +444,7 @@ def test_low_ports_give_no_rights(tmp_path: Path) -> None:
 
 
 def as_nobody(folder: Path) -> str:
-    with (
-        patches_everywhere() as patched,
-        socket.create_server(("127.0.0.1", 0)) as server,
-    ):
+    with patches_everywhere() as patched, socket.create_server(("127.0.0.1", 0)) as server:
         resolve(patched, server.getsockname()[1])
 
         def serve() -> None:

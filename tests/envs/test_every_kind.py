@@ -257,58 +257,6 @@ def test_the_first_result_says_that_what_was_set_is_gone(stage: Stage) -> None:
     assert (told["a"], told["c"]) == ("", "")
 
 
-@pytest.mark.wherever("stage")  # kinds do not notice such a wait
-def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
-    stage.run(KEEP, {"id": "ask", "approval": "Go on?"}, FIND, on_wait="keep")
-
-    assert stage.approve()["find"] == [1, False, stage.kind.found]
-    assert (stage.opened(), stage.open()) == (1, [])
-
-
-@pytest.mark.endurance
-@pytest.mark.wherever("stage")  # kinds do not know scopes
-@pytest.mark.parametrize(
-    ("scope", "runs", "opened", "left"),
-    [("step", 1, 2, 0), ("execution", 2, 2, 0), ("session", 2, 1, 1)],
-    ids=lambda given: given if isinstance(given, str) else "",
-)
-# Shows E16, E20
-def test_it_lives_as_long_as_its_scope(
-    stage: Stage, scope: str, runs: int, opened: int, left: int
-) -> None:
-    """E15, E16."""
-    words = {"key": "one"} if scope == "session" else {}
-    for _ in range(runs):
-        ended = stage.run(KEEP, {**KEEP, "id": "again"}, scope=scope, **words)
-        assert ended.outputs is not None, ended.error
-        assert ended.outputs["again"][2] == stage.kind.found
-    assert stage.opened() == opened
-    assert len(stage.engine.environments.list(state="ready")) == left
-
-
-@pytest.mark.endurance
-@pytest.mark.wherever("stage")  # kinds do not know how a flow ended
-@pytest.mark.parametrize(
-    ("last", "status"),
-    [
-        ({"id": "last", "python": "acts:fail", "environments": ["box"]}, "failed"),
-        (
-            {"id": "last", "python": "acts:hang", "environments": ["box"], "timeout": "1ms"},
-            "failed",
-        ),
-        ({"id": "last", "cancel": "execution"}, "cancelled"),
-    ],
-    ids=["failure", "timeout", "cancel"],
-)
-def test_nothing_is_left_whichever_way_it_ends(
-    stage: Stage, last: dict[str, Any], status: str
-) -> None:
-    """E22. The tests above cover success."""
-    assert stage.run(KEEP, last).status == status
-
-    assert (stage.opened(), stage.open()) == (1, [])
-
-
 ENDS: dict[str, Callable[[EnvironmentManager, Handle], object]] = {
     **dict.fromkeys(
         ("python", "bash", "node", "shell"),

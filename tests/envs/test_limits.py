@@ -51,10 +51,7 @@ finally:
 BREACHES = {
     "memory": ("x = bytearray(2**31)", ("out of memory: limits.memory is 256 MiB", "MemoryError")),
     "processes": (FORKS, ("limits.processes is 24",)),
-    "disk": (
-        "while True:\n    open('big', 'ab').write(bytes(1 << 20))",
-        ("limits.disk is 8 MiB",),
-    ),
+    "disk": ("while True:\n    open('big', 'ab').write(bytes(1 << 20))", ("limits.disk is 8 MiB",)),
 }
 
 

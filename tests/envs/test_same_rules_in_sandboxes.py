@@ -30,10 +30,7 @@ WAYS = {
             f"subprocess.Popen(['setsid', *{nap.split()}])\nsubprocess.run({nap.split()})"
         ),
     ),
-    "bash": Way(
-        "env | cut -d= -f1",
-        lambda nap: f"echo begun; setsid {nap} & {nap}",
-    ),
+    "bash": Way("env | cut -d= -f1", lambda nap: f"echo begun; setsid {nap} & {nap}"),
     "node": Way(
         "console.log(Object.keys(process.env).join('\\n'))",
         lambda nap: (

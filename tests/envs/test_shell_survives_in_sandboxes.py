@@ -21,11 +21,7 @@ from tests.envs.test_shell_in_sandboxes import live, runs
 @pytest.mark.wherever
 @pytest.mark.parametrize(
     "hostile",
-    [
-        ".() { :; }",
-        "enable -n .",
-        "source() { :; }; .() { echo no; false; }; command() { :; }",
-    ],
+    [".() { :; }", "enable -n .", "source() { :; }; .() { echo no; false; }; command() { :; }"],
 )
 def test_a_shell_without_its_source_builtin_takes_the_next_command(
     sandbox: type[Sandbox], tmp_path: Path, hostile: str

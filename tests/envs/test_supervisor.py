@@ -143,9 +143,7 @@ def test_a_program_that_stopped_its_keeper_ends_with_the_supervisor_too(
     assert not left()  # on failure, the states show which step did not happen
 
 
-def test_a_tree_is_killed_also_where_the_time_for_it_is_short(
-    limits: Limits,
-) -> None:
+def test_a_tree_is_killed_also_where_the_time_for_it_is_short(limits: Limits) -> None:
     """On a busy machine, the patience may be over before the first look at the tree."""
     limits(killing, _PATIENCE=0.0)
     script = "sleep 1000 & echo $!; wait"

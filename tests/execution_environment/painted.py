@@ -15,12 +15,7 @@ from flowengine.secrets import Secrets
 from flowengine_envs.kinds.files import Files, Folder
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
-SPEC = {
-    "kind": "painted",
-    "scope": "session",
-    "owner_id": "ana",
-    "resource_key": "canvas",
-}
+SPEC = {"kind": "painted", "scope": "session", "owner_id": "ana", "resource_key": "canvas"}
 TOKEN = {"token": {"env": "PAINTED_TOKEN"}}
 
 

@@ -14,11 +14,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager, SpecInvalid, TimeBounds
 from flowengine.execution_environment.clock import SystemTimerClock, within
-from flowengine.sdk import (
-    EnvironmentClosed,
-    EnvironmentLost,
-    EnvironmentStartFailed,
-)
+from flowengine.sdk import EnvironmentClosed, EnvironmentLost, EnvironmentStartFailed
 from flowengine.sdk.environments import Request, background
 from flowengine.sdk.python.user_code import bounded
 from tests.execution_environment.toy import SPEC, FakeClock, Gate, Heard, Thing, Toy, until

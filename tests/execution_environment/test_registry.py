@@ -457,8 +457,7 @@ WAYS = ("end", "error", "int", "hup")
 
 
 @pytest.mark.parametrize(
-    "way",
-    ["term", *(pytest.param(way, marks=pytest.mark.endurance) for way in WAYS)],
+    "way", ["term", *(pytest.param(way, marks=pytest.mark.endurance) for way in WAYS)]
 )
 # Shows E22
 def test_a_process_that_ends_leaves_nothing(tmp_path: Path, way: str) -> None:

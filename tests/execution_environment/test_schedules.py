@@ -167,7 +167,5 @@ class Schedules(RuleBasedStateMachine):
 
 TestSchedules = pytest.mark.endurance(Schedules.TestCase)
 TestSchedules.settings = settings(
-    max_examples=40,
-    stateful_step_count=25,
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=40, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -49,10 +49,7 @@ SCHEMA: dict[str, Any] = {
                     "properties": {
                         "output": {
                             "type": "object",
-                            "properties": {
-                                "text": {"type": "string"},
-                                "score": {"type": "number"},
-                            },
+                            "properties": {"text": {"type": "string"}, "score": {"type": "number"}},
                         },
                         "status": {"type": "string"},
                         "outcome": {},
@@ -65,7 +62,7 @@ SCHEMA: dict[str, Any] = {
         "state": {"properties": {"level": {"type": "integer"}}},
         "now": {"type": "string", "format": "date-time"},
         "secrets": {"properties": {"API_KEY": {"x-secret": True}}},
-    },
+    }
 }
 
 NAMES = DeclaredNames(
@@ -74,9 +71,7 @@ NAMES = DeclaredNames(
         "steps.later": Note("E304", "'later' cannot have run yet", "name an earlier step"),
         "result": Note("E301", "'result' is visible in 'output' only"),
     },
-    uncertain={
-        "steps.draft.output": Note("W305", "'draft' may not have run", "write default(…)"),
-    },
+    uncertain={"steps.draft.output": Note("W305", "'draft' may not have run", "write default(…)")},
 )
 
 VALUES: dict[str, Any] = {

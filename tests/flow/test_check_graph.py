@@ -44,9 +44,7 @@ def test_chains_diamonds_and_wide_splits_cost_in_proportion_to_their_size(size: 
     assert time.process_time() - begun < 60
 
 
-def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine(
-    limits: Limits,
-) -> None:
+def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine(limits: Limits) -> None:
     """Two long paths full of branches have more pairs of positions than the limit."""
     limits(concurrent_tokens, PAIRS=10_000)
     drawn: dict[str, Any] = {"s": (("all", ["l0", "r0"]), None)}

@@ -106,26 +106,6 @@ def test_constants_are_validated_and_expressions_left_for_later() -> None:
     assert model.steps[0].timeout == " ${{ inputs.d }} "
 
 
-def test_all_errors_are_reported_at_once_and_the_rest_is_kept() -> None:
-    model, errors = load(
-        f"{HEAD}version: 3\nsteps:\n"
-        "  - {id: Bad-Id, output: 1}\n"
-        "  - {id: ask, approval: {title: Really?, choices: 3}, next: later}\n"
-        "  - {id: later, retry: {attempts: x}, timeout: 3s}\n"
-    )
-
-    assert [error.split(" ")[:2] for error in errors] == [
-        ["3:10", "E103"],
-        ["5:10", "E105"],
-        ["6:51", "E103"],
-        ["7:35", "E103"],
-    ]
-    assert model is not None
-    assert [one.id for one in model.steps] == ["unnamed_0", "ask", "later"]
-    assert model.steps[2].timeout == "3s"
-    assert ("steps", 1, "approval", "choices") in model.unread
-
-
 def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:
     _, errors = load(f"{HEAD}steps:\n  - {{id: a, teleport: {{to: moon}}}}\n")
 
@@ -210,15 +190,6 @@ def test_names_that_begin_with_x_are_ignored_among_names_and_kept_among_argument
     assert list(model.state) == ["n"]
     assert model.steps[0].set == {"n": 1}
     assert model.steps[0].with_ == {"x-text": 1}
-
-
-def test_a_misspelt_key_is_not_missing_too() -> None:
-    _, errors = load(f"{HEAD}steps:\n  - {{ids: a, loop: {{unti: '${{{{ true }}}}', max: 3}}}}\n")
-
-    assert [error.split(" ", 1)[1] for error in errors] == [
-        "E102 unknown key 'ids' in a step",
-        "E102 unknown key 'unti' in 'loop'",
-    ]
 
 
 def test_the_source_is_left_as_it_was_read() -> None:

@@ -17,12 +17,7 @@ from hypothesis import strategies as st
 
 from flowengine.errors import InputError, StoreError
 from flowengine.journal import encoding
-from flowengine.journal.encoding import (
-    MAX_DEPTH,
-    inflate,
-    pack,
-    unpack,
-)
+from flowengine.journal.encoding import MAX_DEPTH, inflate, pack, unpack
 from flowengine.journal.shapes import Sound
 from tests.replacing import Limits
 from tests.rows import each_row

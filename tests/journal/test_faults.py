@@ -251,10 +251,7 @@ def settle(*stores: SqliteStore) -> None:
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("make_away", [delete, move, make_anew])
 def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
-    tmp_path: Path,
-    limits: Limits,
-    make_away: Callable[[Path], None],
-    settled: bool,
+    tmp_path: Path, limits: Limits, make_away: Callable[[Path], None], settled: bool
 ) -> None:
     limits(database, _SETTLED_NS=50_000_000)
     path = tmp_path / "store" / "s.db"

@@ -123,10 +123,7 @@ def test_what_ran_before_the_machine_started_again_is_dead() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [
-        {"boot": "another/pid:[1]", "host": "another"},
-        {"boot": "same/pid:[1]"},
-    ],
+    [{"boot": "another/pid:[1]", "host": "another"}, {"boot": "same/pid:[1]"}],
     ids=["another machine", "another container"],
 )
 def test_processes_that_cannot_be_seen_are_not_called_dead(other: dict[str, str]) -> None:

@@ -94,9 +94,7 @@ def test_an_attempt_after_a_crash_is_told_the_same() -> None:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
-def test_the_total_is_never_below_the_bill_and_above_it_by_reservations_at_most(
-    block: int,
-) -> None:
+def test_the_total_is_never_below_the_bill_and_above_it_by_reservations_at_most(block: int) -> None:
     """100 schedules with crashes, failures and retries, compared with the provider's records."""
     for seed in range(block * 100, block * 100 + 100):
         bill, cut, total = schedule(random.Random(seed))

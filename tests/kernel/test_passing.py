@@ -14,14 +14,7 @@ from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.journal.encoding import pack
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.graph.linked import (
-    ATTEMPTING,
-    ENDING,
-    ENTERING,
-    TELLING,
-    Node,
-    _Linked,
-)
+from flowengine.kernel.graph.linked import ATTEMPTING, ENDING, ENTERING, TELLING, Node, _Linked
 from flowengine.kernel.graph.specs import StepSpec
 from tests.rows import each_row
 from tests.simulation.simulator import Simulator
@@ -90,8 +83,7 @@ CHAIN = f"[{{id: a, {CALL}}}, {{id: b, {CALL}}}, {{id: c, {CALL}}}]"
     [
         pytest.param(CHAIN, id="chain"),
         pytest.param(
-            f"[{{id: a, {CALL}, set: {{x: 1}}}}, {{id: b, {CALL}, set: {{x: 2}}}}]",
-            id="state",
+            f"[{{id: a, {CALL}, set: {{x: 1}}}}, {{id: b, {CALL}, set: {{x: 2}}}}]", id="state"
         ),
         pytest.param(
             f"[{{id: a, output: 1}}, {{id: b, output: 2}}, {{id: c, {CALL}}}]", id="values"

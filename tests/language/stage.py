@@ -10,12 +10,9 @@ import asyncio
 import json
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-
-import pytest
 
 from flowengine import (
     Decision,
@@ -114,11 +111,6 @@ class Outcome(NamedTuple):
     status: str
     outputs: Any
     error: dict[str, Any] | None
-
-    @property
-    def error_type(self) -> str | None:
-        """Type of the error, if the execution failed."""
-        return None if self.error is None else self.error["type"]
 
 
 def outcome_of(status: str, outputs: Any, error: Any) -> Outcome:
@@ -235,22 +227,26 @@ class Loop(asyncio.SelectorEventLoop):
         return self._test_clock.seconds
 
 
-@contextmanager
-def counted(clock: Clock) -> Iterator[None]:
-    """Stop a virtual clock while a thread runs a function."""
-    on_thread = user_code.on_thread
+_on_thread = user_code.on_thread
 
-    async def counting(function: Any, outlast: Any = None) -> Any:
-        clock.threads += 1
-        try:
-            return await on_thread(function, outlast)
-        finally:
-            clock.threads -= 1
 
-    with pytest.MonkeyPatch.context() as patches:
-        for module in homes("on_thread", on_thread):
-            patches.setattr(module, "on_thread", counting)
-        yield
+def counting(function: Any, outlast: Any = None) -> Awaitable[Any]:
+    """Call a function on a thread. A virtual clock of the loop stands still meanwhile."""
+    clock = getattr(asyncio.get_running_loop(), "_test_clock", None)
+    return _on_thread(function, outlast) if clock is None else _counted(clock, function, outlast)
+
+
+async def _counted(clock: Clock, function: Any, outlast: Any) -> Any:
+    clock.threads += 1
+    try:
+        return await _on_thread(function, outlast)
+    finally:
+        clock.threads -= 1
+
+
+# For good: a module that is imported during a test would keep what is undone after it.
+for _home in homes("on_thread", _on_thread):
+    vars(_home)["on_thread"] = counting
 
 
 class Stage:
@@ -270,14 +266,11 @@ class Stage:
         self._graphs: dict[int, Graph] = {}
         import_function("tools:use", str(folder))(self.world)
         self.engine = Engine(None, clock=self.clock, workdir=folder, ttl=1e6, user="user:ben")
-        self._counting = counted(self.clock)
-        self._counting.__enter__()
 
     def close(self) -> None:
         """Stop everything that still runs."""
         self.do(self.engine.__aexit__())
         self.loop.close()
-        self._counting.__exit__(None, None, None)
 
     # Compiling
 

@@ -148,25 +148,6 @@ def test_a_condition_is_that_of_the_new_flow(stage: Stage) -> None:
     assert ended(already) == {"m": 4}
 
 
-def test_state_keys_may_change_places_and_come_and_go(stage: Stage) -> None:
-    """The last writer of a key is recorded by position, and parallel writers stay distinct."""
-    simulator = begun(stage, STATE)
-    graph = form(
-        stage,
-        STATE,
-        ("state: {n: {type: integer, default: 0}, m:",
-         "state: {x: {type: string, default: s}, m: {type: integer, default: 9}, k:"),
-        ("set: {n: 1, m: 4}", "set: {m: 4}"),
-        ("state.n > 4", "state.m == 4"),
-    )  # fmt: skip
-    assert list(why_not(simulator, graph)) == ["n"]
-    move(simulator, graph, {"state": {"n": "k"}})
-    assert {key: cell[0] for key, cell in simulator.state["vars"].items()} == {
-        "x": "s", "m": 3, "k": 0,
-    }  # fmt: skip
-    assert ended(simulator) == {"m": 4}
-
-
 WRITTEN = """
 state: {a: {type: integer, default: 0}, b: {type: integer, default: 0, reducer: add}}
 signals: {go: {}, never: {}}
@@ -264,18 +245,6 @@ def test_addresses_are_never_used_twice(stage: Stage) -> None:
     assert len(simulator.started) == len(set(simulator.started)), simulator.started
 
 
-def test_a_cycle_that_is_gone_leaves_its_count(stage: Stage) -> None:
-    text = LOOP.replace(
-        "NEXT", "{first: [{when: '${{ steps.a.activations < 2 }}', to: a}, {else: c}]}"
-    ).replace("id: a,", "id: a, join: each,")
-    simulator = begun(stage, text, "a", "b")
-    assert simulator.started == ["a", "b", "a#2"]
-    graph = form(stage, LOOP.replace("NEXT", "c"))
-    move(simulator, graph)
-    ended(simulator)
-    assert simulator.started == ["a", "b", "a#2", "b#2", "c"]
-
-
 UNDO = f"""
 tools: {{undo: {{python: "tools:act"}}}}
 steps:
@@ -339,24 +308,6 @@ def test_a_handler_that_is_being_followed_must_stay(stage: Stage) -> None:
     assert "'on_error' is being followed" in faults["trip"]
 
 
-LOCK = f"""
-steps:
-  - id: both
-    parallel:
-      - {{id: a, {ACT}, with: {{value: 1}}, lock: pen}}
-      - {{id: b, {ACT}, with: {{value: 2}}, lock: pen}}
-"""
-
-
-def test_who_queues_for_a_lock_gets_it(stage: Stage) -> None:
-    simulator = begun(stage, LOCK)
-    assert simulator.started == ["both/a"]
-    move(simulator, form(stage, LOCK, ("- {id: b,", "- {id: c, output: 1}\n      - {id: b,")))
-    assert simulator.started == ["both/a"]
-    ended(simulator)
-    assert simulator.started == ["both/a", "both/b"]
-
-
 def test_the_bound_of_time_is_that_of_the_new_flow(stage: Stage) -> None:
     text = f"limits: {{duration: 1h}}\nsteps:\n  - {{id: a, {ACT}, with: {{value: 1}}}}\n"
     simulator = begun(stage, text)
@@ -367,17 +318,6 @@ def test_the_bound_of_time_is_that_of_the_new_flow(stage: Stage) -> None:
     assert later - due[0] == 2 * 3_600_000
     simulator.upgrade(form(stage, text, ("limits: {duration: 1h}\n", "")))
     assert simulator.state["timers"] == {}
-
-
-def test_a_trigger_that_is_new_takes_what_comes(stage: Stage) -> None:
-    text = f"signals: {{go: {{}}}}\nsteps:\n  - {{id: a, {ACT}, with: {{value: 1}}, next: end}}\n"
-    text += "  - {id: w, wait: {signal: go}}\n"
-    simulator = begun(stage, text.replace("next: end", "next: w"))
-    triggered = f"trigger: go, {ACT}, with: {{value: 2}}"
-    move(simulator, form(stage, text.replace("wait: {signal: go}", triggered)))
-    simulator.send("go")
-    assert simulator.started[1:] == ["w#2"]  # its earlier outcome is unknown
-    ended(simulator)
 
 
 SUBFLOW = f"""

@@ -190,13 +190,7 @@ def test_every_timer_is_explained() -> None:
 def test_the_tables_have_all_states_that_the_types_have() -> None:
     for table, of in zip(
         phases.ALL,
-        (
-            phases.Phase,
-            phases.WaitState,
-            phases.ScopeState,
-            phases.RoundState,
-            phases.CutPhase,
-        ),
+        (phases.Phase, phases.WaitState, phases.ScopeState, phases.RoundState, phases.CutPhase),
         strict=True,
     ):
         assert set(get_args(of)) == set(table.meaning)

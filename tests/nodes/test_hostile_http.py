@@ -42,10 +42,7 @@ def in_pieces(data: bytes) -> bytes:
 MEMBERS = gzip.compress(b"[1,") + gzip.compress(b"2]")
 READ: dict[str, tuple[bytes, Any]] = {
     "trailers": (OK + CHUNKED + b"3;x=y\r\n[1,\r\n2\r\n2]\r\n0\r\nX-A: b\r\n\r\n", [1, 2]),
-    "chunked-and-length": (
-        OK + b"Content-Length: 9\r\n" + CHUNKED + b"3\r\n[1]\r\n0\r\n\r\n",
-        [1],
-    ),
+    "chunked-and-length": (OK + b"Content-Length: 9\r\n" + CHUNKED + b"3\r\n[1]\r\n0\r\n\r\n", [1]),
     "longer-than-declared": (sized(b"[1]") + b"more", [1]),
     "length-twice": (OK + JSON + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\n[1]", [1]),
     "no-length": (OK + JSON + b"\r\n[1]", [1]),
@@ -76,10 +73,7 @@ READ: dict[str, tuple[bytes, Any]] = {
     "line-feeds": (sized(b"[1]").replace(b"\r\n", b"\n"), [1]),
     "long-header": (sized(b"[1]", JSON + b"X: " + b"a" * 50_000 + b"\r\n"), [1]),
     "many-headers": (sized(b"[1]", JSON + b"X: a\r\n" * 2_000), [1]),
-    "to-the-same-twice": (
-        b"HTTP/1.1 302 x\r\n" + 2 * b"Location: /empty\r\n" + b"\r\n",
-        None,
-    ),
+    "to-the-same-twice": (b"HTTP/1.1 302 x\r\n" + 2 * b"Location: /empty\r\n" + b"\r\n", None),
 }
 """Response → its body."""
 BROKEN: dict[str, tuple[bytes, str, Any]] = {

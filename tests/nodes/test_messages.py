@@ -215,10 +215,7 @@ def test_a_webhook_is_signed_and_repeats_its_id(
 
 @pytest.mark.parametrize(
     ("args", "secret", "message"),
-    [
-        ({}, SECRET, "needs a 'type'"),
-        ({"type": "a"}, "whsec_%%%", "not base64"),
-    ],
+    [({}, SECRET, "needs a 'type'"), ({"type": "a"}, "whsec_%%%", "not base64")],
 )
 def test_what_is_no_event_is_not_delivered(
     bench: Bench, hook: str, args: Any, secret: str, message: str

@@ -1,22 +1,18 @@
-"""Third-party step kinds have all abilities of built-in ones.
+"""Step kinds of other packages have the abilities of those that come with the engine.
 
-Each flow is compiled twice, with a built-in kind and with one of `packages/acme_kinds.py`. Apart
-from the name of the kind, the results must be equal: the compiled form of a valid flow, or the
-errors of an invalid one. Both names have the same length, so that all positions agree.
+The engine imports no step kind (a contract of imports), so that it knows those of both only by what
+they say. Each ability is shown here with a kind of `packages/acme_kinds.py`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
@@ -24,16 +20,13 @@ import flowengine
 from flowengine import registry
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_file, compile_text
-from tests.envs.network.ways_out import Quiet, running
 
 PACKAGE = Path(__file__).parent / "packages" / "acme_kinds.py"
 POINTS = """[flowengine.nodes]
-acme = acme_kinds:Fetch
 invoke = acme_kinds:Invoke
 assistant = acme_kinds:Assistant
 transcript = acme_kinds:Transcript
 model = acme_kinds:Model
-acp = acme_kinds:Server
 table = acme_kinds:Table
 panel = acme_kinds:Panel
 panel_line = acme_kinds:PanelLine
@@ -67,121 +60,6 @@ def folder(tmp_path: Path) -> Path:
         "def count(db: Database, table: str) -> int:\n    return 1\n"
     )
     return folder
-
-
-def outcome(text: str, folder: Path, kind: str, builtin: str) -> Any:
-    """Return the compiled form or the report, with the kind renamed to the built-in one."""
-    try:
-        compiled = compile_text(text.replace("KIND", kind), folder=folder)
-    except FlowFileError as error:
-        found = [one.as_dict() for one in error.diagnostics]
-        for one in found:
-            for key in ("message", "hint"):
-                one[key] = re.sub(rf"\b{kind}\b", builtin, one[key] or "")
-        return found
-    warnings = [(one.code, one.message) for one in compiled.diagnostics]
-    form = json.dumps(compiled.flow, default=repr).replace(
-        f'"kind": "{kind}"', f'"kind": "{builtin}"'
-    )
-    return json.loads(form), warnings
-
-
-HEAD = "flowengine: 1\nid: f\ninputs: {x: {type: string}}\nsecrets: {TOKEN: {env: TOKEN}}\n"
-FLOWS = {
-    "acme": (
-        "http",
-        {
-            "typed": "steps: [{id: a, KIND: 'https://a.example', output: '${{ output.nope }}'}]",
-            "secret in the body": "steps: [{id: a, KIND: {url: u, body: '${{ secrets.TOKEN }}'}}]",
-            "constants": "steps: [{id: a, KIND: {url: u, accept: [200, 404], "
-            "idempotency_header: X-Id}}]",
-            "expression in a constant": "steps: [{id: a, KIND: {url: u, "
-            "idempotency_header: '${{ inputs.x }}'}}]",
-            "retried PUT": "steps: [{id: a, KIND: {method: PUT, url: u}, retry: 3}]",
-            "retried POST": "steps: [{id: a, KIND: {method: POST, url: u}, retry: 3}]",
-            "two actions": "steps: [{id: a, KIND: u, run: echo}]",
-            "tool": "tools: {t: {KIND: {url: 'https://a.example/${{ args.id }}', "
-            "headers: {K: '${{ idempotency_key }}'}}, args: {type: object, properties: "
-            "{id: {type: string}}, required: [id]}, idempotency_key: '${{ args.id }}'}}\n"
-            "steps: [{id: a, call: t, with: {id: '${{ inputs.x }}'}, retry: 2}]",
-        },
-    ),
-    "invoke": (
-        "python",
-        {
-            "typed result": "steps: [{id: a, KIND: 'work:add', with: {a: 1}, "
-            "output: '${{ output.nope }}'}]",
-            "missing argument": "steps: [{id: a, KIND: 'work:add'}]",
-            "no such function": "steps: [{id: a, KIND: 'work:ad'}]",
-            "tool": "tools: {t: {KIND: 'work:add', bind: {b: 2}}}\n"
-            "steps: [{id: a, call: t, with: {a: 1}}]",
-            "injected": "environments: {orders: {kind: sqlite, config: {path: o.db}}}\n"
-            "steps: [{id: a, KIND: 'work:count', with: {table: t}}]",
-            "named": "environments: {orders: {kind: sqlite, config: {path: o.db}}}\n"
-            "steps: [{id: a, KIND: 'work:count', environments: {db: orders}, with: {table: t}}]",
-        },
-    ),
-    "acp": (
-        "mcp",
-        {
-            "program": "tools: {u: {KIND: {command: [units, '--x'], env: "
-            "{T: '${{ secrets.TOKEN }}'}}}}\nsteps: [{id: a, call: u.convert, with: {c: 1}}]",
-            "include": "tools: {u: {KIND: {url: 'https://u.example', include: ['get_*']}}}\n"
-            "steps: [{id: a, call: u.delete}]",
-            "in": "environments: {e: {kind: mcp, config: {command: [units]}}}\n"
-            "tools: {u: {KIND: {in: e}}}\nsteps: [{id: a, call: u.convert}]",
-            "two servers": "tools: {u: {KIND: {command: [x], url: y}}}\n"
-            "steps: [{id: a, call: u.convert}]",
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind, (_, flows) in FLOWS.items() for name in flows]
-)
-def test_a_kind_of_a_package_compiles_as_the_built_in_one(
-    folder: Path, kind: str, name: str
-) -> None:
-    builtin, flows = FLOWS[kind]
-    text = HEAD + flows[name]
-
-    assert outcome(text, folder, kind, builtin) == outcome(text, folder, builtin, builtin)
-
-
-class Flaky(Quiet):
-    """Fails the first request, and records the keys of all."""
-
-    keys: ClassVar[list[str | None]] = []
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.keys.append(self.headers["X-Id"])
-        self.send_response(503 if len(self.keys) == 1 else 200)
-        self.end_headers()
-        self.wfile.write(b'{"done": true}')
-
-
-def test_a_request_of_a_package_is_repeated_under_one_key(folder: Path) -> None:
-    Flaky.keys.clear()
-    path = folder / "flow.yaml"
-    with (
-        running(ThreadingHTTPServer(("127.0.0.1", 0), Flaky)) as server,
-        flowengine.Engine(None, workdir=folder) as engine,
-    ):
-        path.write_text(
-            "flowengine: 1\nid: f\nsteps:\n"
-            "  - id: send\n"
-            f"    acme: {{method: POST, url: 'http://127.0.0.1:{server.server_port}', body: 1,"
-            " idempotency_header: X-Id}\n"
-            "    effect: idempotent\n    retry: {attempts: 2, delay: 0s}\n"
-            "outputs: {done: '${{ steps.send.output.body.done }}'}\n"
-        )
-        result = engine.run(path)
-
-    assert result.outputs == {"done": True}
-    assert len(Flaky.keys) == 2
-    assert Flaky.keys[0] == Flaky.keys[1] is not None
 
 
 def test_a_server_of_a_package_has_one_session_with_many_tools(folder: Path) -> None:
@@ -404,8 +282,8 @@ def test_a_kind_is_imported_only_where_a_flow_uses_it(site: Path, folder: Path) 
 
     assert done.stdout.strip() == "['flowengine_nodes.commands']"
 
-    path.write_text("flowengine: 1\nid: f\nsteps: [{id: a, acme: u}]\n")
-    with pytest.raises(FlowFileError, match="'acme' cannot be imported: SystemError: nobody"):
+    path.write_text("flowengine: 1\nid: f\nsteps: [{id: a, invoke: 'a:b'}]\n")
+    with pytest.raises(FlowFileError, match="'invoke' cannot be imported: SystemError: nobody"):
         compile_file(path)
 
 

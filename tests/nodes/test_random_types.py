@@ -83,8 +83,7 @@ def around(inner: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
         inner.map(lambda one: Typed(of(Union, one.hint, None), st.none() | one.values)),
         st.tuples(inner, inner).map(
             lambda two: Typed(
-                of(tuple, two[0].hint, two[1].hint),
-                st.tuples(two[0].values, two[1].values),
+                of(tuple, two[0].hint, two[1].hint), st.tuples(two[0].values, two[1].values)
             )
         ),
         st.tuples(st.sampled_from(KEYS), inner).map(

@@ -67,10 +67,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
             "pip install 'extra-kinds[cloud]'",
         ),
         ("wrong", "step kind 'wrong': extra_kinds:NOT_A_KIND is not a flowengine.sdk.StepKind"),
-        (
-            "broken",
-            "step kind 'broken' cannot be imported: No module named 'extra_kinds.nowhere'",
-        ),
+        ("broken", "step kind 'broken' cannot be imported: No module named 'extra_kinds.nowhere'"),
     ],
 )
 def test_kind_that_cannot_be_used_says_why(name: str, message: str) -> None:

@@ -19,12 +19,7 @@ from flowengine.engines.attempts.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import Command
-from flowengine.sdk.processes import (
-    MARK,
-    as_text,
-    mark_of,
-    this_process,
-)
+from flowengine.sdk.processes import MARK, as_text, mark_of, this_process
 from flowengine_nodes import commands
 from tests.alive import alive
 from tests.execution_environment.toy import until

@@ -112,10 +112,7 @@ FILE = {"path": "/kept/ab/cd", "name": "r.csv", "size": 12, "sha256": "abcd"}
         ({"value": "one\ntwo"}, "a\n[value] one\ntwo\n[exit code 0]"),
         ({"value": [1]}, "a\n[value] [1]\n[exit code 0]"),
         ({"files": {"r": FILE}}, "a\n[file r: 12 bytes, /kept/ab/cd]\n[exit code 0]"),
-        (
-            {"stdout_file": FILE},
-            "a\n[all of stdout is kept: 12 bytes, /kept/ab/cd]\n[exit code 0]",
-        ),
+        ({"stdout_file": FILE}, "a\n[all of stdout is kept: 12 bytes, /kept/ab/cd]\n[exit code 0]"),
         ({"stderr_file": "out/1"}, "a\n[all of stderr is kept: out/1]\n[exit code 0]"),
     ],
 )

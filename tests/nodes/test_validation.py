@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,71 +40,52 @@ def complaint(schema: Any, value: Any, **more: Any) -> tuple[str, str]:
 
 
 @each_row(
-    ("schema", "value", "field", "message"),
+    ("schema", "value", "message"),
     [
-        (PERSON, {}, "", "it: is missing 'name'"),
-        (PERSON, [], "", "it must be a map, not []"),
-        (PERSON, {"name": 1}, "name", "it: 'name' must be text, not 1"),
-        (PERSON, {"name": "", "age": 1.5}, "age", "it: 'age' must be a whole number or null"),
-        (PERSON, {"name": "", "tags": ["c"]}, "tags.0", 'it: \'tags.0\' must be one of "a", "b"'),
-        (
-            PERSON,
-            {"name": "", "adress": 1},
-            "",
-            "it: has no 'adress'; did you mean 'address'?",
-        ),
+        (PERSON, {}, "it: is missing 'name'"),
+        (PERSON, [], "it must be a map, not []"),
+        (PERSON, {"name": 1}, "it: 'name' must be text, not 1"),
+        (PERSON, {"name": "", "age": 1.5}, "it: 'age' must be a whole number or null"),
+        (PERSON, {"name": "", "tags": ["c"]}, 'it: \'tags.0\' must be one of "a", "b"'),
+        (PERSON, {"name": "", "adress": 1}, "it: has no 'adress'; did you mean 'address'?"),
         (
             PERSON,
             {"name": "", "address": {"zip": "x"}},
-            "address.zip",
             "it: 'address.zip' must match ^[0-9]+$, not \"x\"",
         ),
-        ({"minimum": 3}, 1, "", "it must be at least 3, not 1"),
-        ({"exclusiveMinimum": 0}, -3, "", "it must be greater than 0, not -3"),
-        ({"maximum": 3}, 4, "", "it must be at most 3, not 4"),
-        ({"exclusiveMaximum": 3}, 3, "", "it must be less than 3, not 3"),
-        ({"multipleOf": 5}, 4, "", "it must be a multiple of 5, not 4"),
-        ({"minLength": 2}, "a", "", "it must have at least 2 characters, not 1"),
-        ({"maxItems": 1}, [1, 2], "", "it must have at most 1 item, not 2"),
-        ({"minProperties": 1}, {}, "", "it must have at least 1 key, not 0"),
-        ({"uniqueItems": True}, [1, 1], "", "it must not contain an item twice, as [1, 1] does"),
-        ({"not": {"const": 1}}, 1, "", "it must not be 1"),
+        ({"minimum": 3}, 1, "it must be at least 3, not 1"),
+        ({"exclusiveMinimum": 0}, -3, "it must be greater than 0, not -3"),
+        ({"maximum": 3}, 4, "it must be at most 3, not 4"),
+        ({"exclusiveMaximum": 3}, 3, "it must be less than 3, not 3"),
+        ({"multipleOf": 5}, 4, "it must be a multiple of 5, not 4"),
+        ({"minLength": 2}, "a", "it must have at least 2 characters, not 1"),
+        ({"maxItems": 1}, [1, 2], "it must have at most 1 item, not 2"),
+        ({"minProperties": 1}, {}, "it must have at least 1 key, not 0"),
+        ({"uniqueItems": True}, [1, 1], "it must not contain an item twice, as [1, 1] does"),
+        ({"not": {"const": 1}}, 1, "it must not be 1"),
         (
             {"propertyNames": {"pattern": "^a"}},
             {"b": 1},
-            "",
             'it: has the key "b", which must match ^a',
         ),
-        (
-            {"anyOf": [{"type": "string"}, {"type": "null"}]},
-            3,
-            "",
-            "it must be text or null, not 3",
-        ),
-        ({"oneOf": [{"type": "string"}, {"minimum": 3}]}, 2, "", "it must be at least 3, not 2"),
-        (
-            {"oneOf": [True, True]},
-            2,
-            "",
-            "it must have exactly one of its forms, but 2 has several",
-        ),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 3, "it must be text or null, not 3"),
+        ({"oneOf": [{"type": "string"}, {"minimum": 3}]}, 2, "it must be at least 3, not 2"),
+        ({"oneOf": [True, True]}, 2, "it must have exactly one of its forms, but 2 has several"),
         (
             {"anyOf": [{"properties": {"k": {"const": "a"}}}, {"required": ["b"]}]},
             {"k": "c"},
-            "",
             "it: 'k' in it must be \"a\", not \"c\", or is missing 'b'",
         ),
-        ({"format": "email"}, "ada", "", 'it must be of the format email, not "ada"'),
-        ({"const": 1}, 2, "", "it must be 1, not 2"),
-        (False, 1, "", "it: is not allowed"),
+        ({"format": "email"}, "ada", 'it must be of the format email, not "ada"'),
+        ({"const": 1}, 2, "it must be 1, not 2"),
+        (False, 1, "it: is not allowed"),
     ],
 )
-def test_message_names_the_field_and_what_would_fit(
-    schema: Any, value: Any, field: str, message: str
-) -> None:
-    told_field, told = complaint(schema, value)
+def test_message_names_the_field_and_what_would_fit(schema: Any, value: Any, message: str) -> None:
+    field, told = complaint(schema, value)
 
-    assert told_field == field
+    named = re.match(r"it: '([\w.]+)' must", message)
+    assert field == (named[1] if named is not None else "")
     assert told.startswith(message)
 
 

@@ -50,11 +50,7 @@ class Served:
             api.records,
             names,
             LOCAL,
-            lambda it: [
-                *Site(it).routes(),
-                *mcp_routes(it),
-                *talk_routes(it),
-            ],
+            lambda it: [*Site(it).routes(), *mcp_routes(it), *talk_routes(it)],
         )
         self.server = BoundedServer(self.application, serving)
         self.server.on_ready = self.ready.set

@@ -25,16 +25,7 @@ DRIVING = {
     "sessions",  # over HTTP they are executions of the flow `sessions`
     # in groups
     *("folds", "feed_all", "consulting", "prune", "past_updates"),
-    *(
-        "newest",
-        "flow_of",
-        "plan",
-        "kept",
-        "may_answer",
-        "summary",
-        "find",
-        "start_due",
-    ),
+    *("newest", "flow_of", "plan", "kept", "may_answer", "summary", "find", "start_due"),
     *("log_in", "needs_login"),  # of the machine that keeps the tokens
     *("backfill", "migrate", "interrupted_moves", "deployed_flow", "kept_flow"),
 }
@@ -60,32 +51,6 @@ def test_it_has_the_methods_of_the_engine(client: Client) -> None:
         for group in GROUPS:
             own, served = (public(type(getattr(one, group))) for one in (engine, client))
             assert own - DRIVING <= served, group
-
-
-def test_an_execution_is_started_decided_and_read(api: Api) -> None:
-    with (
-        Client(URL, LOCAL, transport=Transport(api)) as owner,
-        Client(URL, api.token("user:ben"), transport=Transport(api)) as ben,
-    ):
-        id = owner.start("expense", {"amount": 80}, labels={"team": "sales"})
-        assert owner.start("expense", {"amount": 80}, id="e2") == "e2"
-        assert owner.executions.result(id).status == "recorded"
-        api.engine.resume(id)
-        [item] = owner.executions.list(labels={"team": "sales"}, limit=5).items
-        assert (item["execution"], owner.executions.find(id[:-1])) == (id, id)
-        [wait] = ben.approvals.list(assignee="me").items
-        decided = ben.approvals.approve(wait["id"], edit={"amount": 60}, comment="less")
-        assert (decided.choice, decided.by, decided.first) == ("approve", "user:ben", True)
-        assert ben.user() == "user:ben"
-        api.engine.resume(id)
-
-        found = owner.executions.result(id)
-        assert (found.status, found.outputs) == ("succeeded", {"choice": "approve"})
-        assert list(owner.executions.events(id)) == list(api.engine.executions.events(id))
-        assert list(owner.executions.events(id, from_seq=2, follow=True)) == list(
-            api.engine.executions.events(id, from_seq=2)
-        )
-        assert owner.executions.show(id) == api.engine.executions.show(id)
 
 
 def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:
@@ -127,9 +92,7 @@ def test_a_change_whose_answer_is_lost_is_sent_again_and_happens_once(
     assert (len(sent), len(set(sent))) == (2, 1)
 
 
-def test_a_server_that_does_not_answer_or_answers_too_much_is_named(
-    limits: Limits,
-) -> None:
+def test_a_server_that_does_not_answer_or_answers_too_much_is_named(limits: Limits) -> None:
     limits(client_module, _PAUSES=(), LARGEST_ANSWER=10)
 
     def refuse(request: httpx2.Request) -> httpx2.Response:

@@ -190,8 +190,7 @@ def test_a_stream_of_something_else_is_refused(
 
 
 def test_a_stream_that_ends_at_once_is_asked_for_again_after_a_pause(
-    monkeypatch: pytest.MonkeyPatch,
-    limits: Limits,
+    monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     pauses: list[float] = []
     sleep = time.sleep

@@ -458,9 +458,7 @@ def test_the_list_is_filtered_searched_and_live(api: Api) -> None:
     assert listed(ben, "for=me") == set()
 
 
-def test_an_execution_is_found_by_the_beginning_of_its_id_by_those_who_may_see_it(
-    api: Api,
-) -> None:
+def test_an_execution_is_found_by_the_beginning_of_its_id_by_those_who_may_see_it(api: Api) -> None:
     execution, _ = waiting(api)
     limited = Browser(api, api.token("user:owner", "admin", "parcel"))
     found = Browser(api)("GET", f"/executions?search={execution[:-2]}")
@@ -477,17 +475,6 @@ steps:
     map: {over: "${{ range(130) }}"}
     group:
       - {id: check, when: "${{ item == 120 }}", fail: {type: Broke, message: It broke}}
-"""
-
-
-NESTED = """
-flowengine: 1
-id: nested
-steps:
-  - id: each
-    map: {over: "${{ range(3) }}"}
-    group:
-      - {id: check, approval: {title: Good?}}
 """
 
 
@@ -533,6 +520,17 @@ def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -
     assert ben("POST", f"{path}/delegate", {**form, "to": "cleo"}).status_code == 303
     assert api.engine.approvals.show(wait)["handed"][-1]["to"] == "user:cleo"
     assert "Delegated by ben to cleo" in Browser(api)("GET", path).text
+
+
+NESTED = """
+flowengine: 1
+id: nested
+steps:
+  - id: each
+    map: {over: "${{ range(3) }}"}
+    group:
+      - {id: check, approval: {title: Good?}}
+"""
 
 
 # Shows V58

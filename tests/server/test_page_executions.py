@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
-import httpx2
 import pytest
 from markupsafe import escape
 
@@ -18,7 +15,7 @@ from flowengine.engines.folds import Folds
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.page.timeline import WIDTH, Timeline, timeline
-from tests.server.api import HOST, Api
+from tests.server.api import Api
 from tests.server.test_page import HOSTILE, Browser, words
 
 DAY = 86_400_000
@@ -306,23 +303,6 @@ def test_a_fork_begins_with_changed_state_or_a_changed_flow(api: Api, order: str
     hidden = otto("GET", f"{path}?at=ship").text
     assert 'name="set.tries" value=""' in hidden
     assert owner("POST", path, {**form, "set.tries": "1", "flow": "none1234"}).status_code == 404
-
-
-def test_two_clicks_at_once_make_one_fork(api: Api, order: str) -> None:
-    owner, path = Browser(api), f"/executions/{order}"
-    form = {"form_token": owner.form_token(path), "from_step": "check", "command": "c"}
-    content = urlencode(form).encode()
-    headers = {"cookie": owner.cookie, "content-type": "application/x-www-form-urlencoded"}
-
-    async def click_twice() -> list[str]:
-        transport = httpx2.ASGITransport(app=api.application.asgi)
-        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as one:
-            sent = (one.post(f"{path}/fork", content=content, headers=headers) for _ in range(3))
-            return [answer.headers["location"] for answer in await asyncio.gather(*sent)]
-
-    before = len(api.engine.executions.list().items)
-    assert len(set(asyncio.run(click_twice()))) == 1
-    assert len(api.engine.executions.list().items) == before + 1
 
 
 INVOICES = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.page_pictures import HEIGHT, PHONE, PICTURES, WIDTH, make
+from scripts.page_pictures import HEIGHT, PHONE, PICTURES, WIDTH, make
 
 DOCS = PICTURES.parent
 SIZES = {

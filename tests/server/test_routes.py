@@ -89,15 +89,6 @@ def test_signals_go_to_an_execution_and_by_key_and_start_one(api: Api) -> None:
     assert problem["hint"] == "signals: arrived"
 
 
-def test_cancel_is_recorded(api: Api) -> None:
-    id, _ = api.started()
-    api("POST", f"/v1/executions/{id}/cancel", {"reason": "twice"}, code=202)
-    assert api.engine.executions.result(id).status == "interrupted"
-    assert api.engine.resume(id).status == "cancelled"
-    problem = api("POST", f"/v1/executions/{id}/cancel", {}, code=409)
-    assert problem["code"] == "Conflict"
-
-
 BROKEN = """
 flowengine: 1
 id: broken
@@ -216,9 +207,7 @@ def test_many_are_decided_at_once_each_with_its_own_result(api: Api) -> None:
     assert [one["status"] for one in results["results"]] == [200, 422, 404]
 
 
-def test_a_file_is_read_through_an_execution_that_keeps_it_and_only_by_its_digest(
-    api: Api,
-) -> None:
+def test_a_file_is_read_through_an_execution_that_keeps_it_and_only_by_its_digest(api: Api) -> None:
     id, _ = api.started()
     other, _ = api.started()
     text = b"<script>alert(1)</script>"

@@ -32,10 +32,7 @@ class Transport(httpx2.BaseTransport):
             transport = httpx2.ASGITransport(app=self._api.application.asgi)
             async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as one:
                 return await one.request(
-                    request.method,
-                    request.url,
-                    headers=request.headers,
-                    content=request.read(),
+                    request.method, request.url, headers=request.headers, content=request.read()
                 )
 
         answer = asyncio.run(send())

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from flowengine import Engine
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.telemetry import Span, export_traces, recorded_spans
-from tests.command_line import compile_flow
 from tests.execution_environment.toy import Toy
 from tests.telemetry.test_traces import exported, plain, tree
 
@@ -33,11 +30,6 @@ def act(toy):
     if not Path("asked").exists():
         Path("asked").touch()
         raise NeedsApproval({"action": "send", "target": {"to": "ana"}})
-
-def die_once(toy):
-    if not Path("died").exists():
-        Path("died").touch()
-        os.kill(os.getpid(), 9)
 """
 
 
@@ -123,38 +115,3 @@ steps:
 
     assert openings(spans) == [("environment desk", "attempt first")]
     assert toy.opens == 1
-
-
-KILLED = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from flowengine import Engine
-from flowengine.execution_environment import register_provider
-from tests.execution_environment.toy import Toy
-register_provider(Toy())
-Engine("store").run("flow.yaml", id="d1")
-"""
-
-
-@pytest.mark.endurance
-def test_a_killed_process_and_the_next_one_make_one_trace() -> None:
-    flow = write("""
-environments: {desk: {kind: toy}}
-steps:
-  - {id: first, python: "things:use", environments: {toy: desk}}
-  - {id: die, python: "things:die_once", effect: idempotent, environments: {toy: desk}}
-""")
-    compile_flow(flow)
-    assert subprocess.run([sys.executable, "-c", KILLED], check=False).returncode == -9
-    exporter = InMemorySpanExporter()
-    with Engine("store") as engine:
-        end = export_traces(engine, exporter)
-        engine.resume("d1")
-        end()
-        spans = list(recorded_spans(engine, "d1"))
-
-    assert set(exported(exporter)) < set(plain(spans))
-    assert openings(spans) == [
-        ("environment desk", "attempt first"),
-        ("environment desk", "attempt die"),
-    ]

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from flowengine import Engine
@@ -293,20 +292,6 @@ def test_collector_that_is_down_is_reported_in_one_line(
 
     told = f"traces were not exported: no collector answers at http://127.0.0.1:{port}"
     assert caplog.messages == [told]
-
-
-def test_exporter_is_closed_with_the_engine() -> None:
-    closed: list[bool] = []
-
-    class Exporter(InMemorySpanExporter):
-        def shutdown(self) -> None:
-            closed.append(True)
-
-    exporter: SpanExporter = Exporter()
-    with Engine(None) as engine:
-        export_traces(engine, exporter)()
-
-    assert closed == [True]
 
 
 HANDED = """

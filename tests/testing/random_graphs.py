@@ -467,8 +467,6 @@ def _of(names: ReadableNames, key: str) -> Any:
     return state[key]
 
 
-METERS = ["tool_calls", "wall_time", "tokens"]
-TIGHT: list[Described] = [{"steps": 9}, {"depth": 1}, {"duration": "1h"}]
 ALL: Described = {"to": v("all")}
 LATE = ("ignore", "cancel", "queue")
 WATCHES: Described = {"watches": ["k"]}

@@ -209,8 +209,7 @@ def test_text_that_addresses_the_judge_reaches_it_as_marked_data(
 
 
 @pytest.mark.parametrize(
-    ("file", "passed"),
-    [("arithmetic", [True, True, True, False, True]), ("dialogue", [True])],
+    ("file", "passed"), [("arithmetic", [True, True, True, False, True]), ("dialogue", [True])]
 )
 def test_the_examples_run_without_a_key(
     file: str, passed: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,15 +22,7 @@ from flowengine.tool_environment import (
     tool,
 )
 from tests.agents.flows import without_marks
-from tests.tool_environment.world import (
-    PNG,
-    Asked,
-    Slow,
-    TwoMethods,
-    Watching,
-    made,
-    until,
-)
+from tests.tool_environment.world import PNG, Asked, Slow, TwoMethods, Watching, made, until
 
 ASK = [{"role": "user", "content": "Do it."}]
 

@@ -18,10 +18,7 @@ from tests.engines import child
 
 
 def start(
-    store: Path,
-    at_once: int = 8,
-    probation: float = backlog.PROBATION,
-    offers: Sequence[str] = (),
+    store: Path, at_once: int = 8, probation: float = backlog.PROBATION, offers: Sequence[str] = ()
 ) -> BaseProcess:
     """Start a worker."""
     return child.start(work, str(store), at_once, probation, offers)

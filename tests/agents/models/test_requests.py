@@ -97,10 +97,7 @@ def test_a_request_of_a_model_without_it(wire: Wire) -> None:
     assert system["content"].startswith("You can call these tools:\n\nTool: math.add")
     assert system["content"].endswith(EXPLAINED)
     assert user == HISTORY[1]
-    assert assistant == {
-        "role": "assistant",
-        "content": written(sent, "math.add", a=1, b=2),
-    }
+    assert assistant == {"role": "assistant", "content": written(sent, "math.add", a=1, b=2)}
     mark = assistant["content"][len("<call-") :][:8]
     assert result == {
         "role": "user",

@@ -52,11 +52,7 @@ CLAUDE_STREAMED = events(
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
     {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}},
     {"type": "content_block_stop", "index": 0},
-    {
-        "type": "message_delta",
-        "delta": {"stop_reason": "end_turn"},
-        "usage": {"output_tokens": 20},
-    },
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 20}},
     {"type": "message_stop"},
 )
 
@@ -78,8 +74,7 @@ def gemini(text: str, used: dict[str, int], finish: str | None = "STOP") -> dict
 
 GEMINI_WHOLE = whole(gemini("Hi", GEMINI_USED))
 GEMINI_STREAMED = events(
-    gemini("H", {"promptTokenCount": 100, "totalTokenCount": 100}, None),
-    gemini("i", GEMINI_USED),
+    gemini("H", {"promptTokenCount": 100, "totalTokenCount": 100}, None), gemini("i", GEMINI_USED)
 )
 
 OPENAI_USED = {
@@ -95,11 +90,7 @@ OPENAI_WHOLE = whole(
         **OPENAI,
         "object": "chat.completion",
         "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "Hi"},
-                "finish_reason": "stop",
-            }
+            {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
         ],
         "usage": OPENAI_USED,
     }

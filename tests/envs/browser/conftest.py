@@ -88,9 +88,6 @@ def browser(
     """A browser that can reach only the server."""
     folder = tmp_path_factory.mktemp("browser")
     config = {"navigation_timeout": 10, "action_timeout": 3, "downloads": "2MB", "tabs": 5}
-    asked = {
-        "config": {**config, "viewport": SMALL},
-        "policy": {"network": network(web)},
-    }
+    asked = {"config": {**config, "viewport": SMALL}, "policy": {"network": network(web)}}
     with opened(BrowserProvider(), Namespace, folder, **asked) as browser:
         yield browser

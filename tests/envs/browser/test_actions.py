@@ -214,10 +214,7 @@ def test_actions_are_data(browser: Browser, web: Web) -> None:
 
 def test_an_element_that_is_not_there_is_said_with_the_reason(browser: Browser, web: Web) -> None:
     browser.navigate(web.page("/faults", "<h1>Here</h1>"))
-    for selector, error in (
-        ("#d", "'#d': no such element after 3 s"),
-        ("css=[", "'css=[': "),
-    ):
+    for selector, error in (("#d", "'#d': no such element after 3 s"), ("css=[", "'css=[': ")):
         seen = browser.click(selector)
         assert error in seen.error
         assert "\n" not in seen.error

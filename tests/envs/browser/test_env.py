@@ -18,13 +18,7 @@ from flowengine_envs.browser import installation, sharing
 from flowengine_envs.browser.chromium import _ARGUMENTS
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
-from flowengine_envs.compat.browser_env import (
-    BrowserEnv,
-    click,
-    fill,
-    read_on,
-    visit_url,
-)
+from flowengine_envs.compat.browser_env import BrowserEnv, click, fill, read_on, visit_url
 from tests.envs.browser.processes import key_of
 from tests.envs.browser.web import Web
 from tests.replacing import patches_everywhere
@@ -152,11 +146,7 @@ def test_tools_say_what_is_there_and_where_to_read_on(env: BrowserEnv, web: Web)
 
 # Shows W84
 def test_a_missing_environment_is_named() -> None:
-    for tool, arguments in (
-        (visit_url, ("http://a/",)),
-        (click, ("a",)),
-        (fill, ("a", "b")),
-    ):
+    for tool, arguments in ((visit_url, ("http://a/",)), (click, ("a",)), (fill, ("a", "b"))):
         call: Any = tool
         with pytest.raises(RuntimeError, match="'web_env'") as refused:
             call(*arguments, context_variables={})

@@ -67,11 +67,7 @@ def marks(engine: int) -> list[int]:
     ids=lambda each: each if isinstance(each, str) else each.name,
 )
 def test_wherever_it_ends_nothing_is_left(
-    web: Web,
-    tmp_path: Path,
-    temporary: Path,
-    state: str,
-    number: signal.Signals,
+    web: Web, tmp_path: Path, temporary: Path, state: str, number: signal.Signals
 ) -> None:
     web.page("/fine", "<p>fine</p>")
     store = tmp_path / "environments"

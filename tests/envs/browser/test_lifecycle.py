@@ -369,12 +369,7 @@ def hung(own: Browser, web: Web, limits: Limits) -> Callable[[str], None]:
 )
 # Shows W24
 def test_a_page_that_hangs_after_it_was_seen_is_left_at_once(
-    own: Browser,
-    web: Web,
-    hung: Callable[[str], None],
-    limits: Limits,
-    script: str,
-    action: str,
+    own: Browser, web: Web, hung: Callable[[str], None], limits: Limits, script: str, action: str
 ) -> None:
     def answering(handler: BaseHTTPRequestHandler) -> None:
         limits(session, ANSWER=60)

@@ -18,7 +18,6 @@ from docx.opc.constants import RELATIONSHIP_TYPE as RT
 from docx.opc.packuri import PackURI
 from docx.opc.part import Part
 from docx.oxml import parse_xml
-from docx.shared import Length
 from PIL import Image
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
@@ -267,19 +266,6 @@ def test_word_headers_footers_text_boxes_and_controls() -> None:
     assert read(document).markdown == (
         "in a control\n\nanchor\n\nin a box\n\nPage header: ACME\n\nPage footer: Page one"
     )
-
-
-def test_word_headers_keep_their_tables() -> None:
-    document = docx.Document()
-    header = document.sections[0].header
-    header.paragraphs[0].text = "ACME"
-    table = header.add_table(2, 2, Length(1))
-    for cell, text in zip(table._cells, ["Part", "Valve", "Revision", "C"], strict=True):
-        cell.text = text
-
-    found = read(document)
-    assert found.markdown.startswith("Page header: ACME\n\n| Part")
-    assert found.tables == [[["Part", "Valve"], ["Revision", "C"]]]
 
 
 def insert(document: Any, name: str, media_type: str, data: bytes) -> None:

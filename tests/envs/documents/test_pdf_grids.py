@@ -14,11 +14,7 @@ from tests.envs.documents.written_pdf import made_pdf
 
 PLACES = [72, 172, 272, 372]
 DOWN = [700, 660, 620, 580]
-CELLS = [
-    ["Ship", "Cargo", "Remark"],
-    ["Anna", "grain and flour", ""],
-    ["Berta", "", "late again"],
-]
+CELLS = [["Ship", "Cargo", "Remark"], ["Anna", "grain and flour", ""], ["Berta", "", "late again"]]
 
 Line = tuple[float, float, float, float]
 

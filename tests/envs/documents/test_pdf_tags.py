@@ -79,9 +79,7 @@ def test_cells_reach_over_others() -> None:
     wide, high = "/A<</O/Table/ColSpan 2>>", "/A[<</O/Table/RowSpan 2>>]"
     rows = table([("Port", high), ("Ships", wide)], ["in", "out"], ["Wick", "a", "b"])
 
-    assert tagged(rows).tables == [
-        [["Port", "Ships", ""], ["", "in", "out"], ["Wick", "a", "b"]],
-    ]
+    assert tagged(rows).tables == [[["Port", "Ships", ""], ["", "in", "out"], ["Wick", "a", "b"]]]
 
 
 def test_a_cell_after_one_that_was_left_out_stands_below_its_header() -> None:
@@ -89,7 +87,7 @@ def test_a_cell_after_one_that_was_left_out_stands_below_its_header() -> None:
     rows = table(head, ["rope", "two", "nine"], ["Sum", ("nine", "/A<</O/Table/Headers[(c)]>>")])
 
     assert tagged(rows).tables == [
-        [["Item", "Pieces", "Price"], ["rope", "two", "nine"], ["Sum", "", "nine"]],
+        [["Item", "Pieces", "Price"], ["rope", "two", "nine"], ["Sum", "", "nine"]]
     ]
 
 

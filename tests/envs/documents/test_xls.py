@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_documents.document import (
-    ConversionLimits,
-    Damaged,
-    Document,
-    PasswordRequired,
-)
+from flowengine_documents.document import ConversionLimits, Damaged, Document, PasswordRequired
 from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_compound import compound
 from tests.rows import each_row
@@ -82,20 +77,14 @@ LINK = bytes(16) + struct.pack("<II", 2, 3) + bytes.fromhex("e0c9ea79f9bace118c8
     [
         ([number(1234.5)], "1234.5"),
         ([number(0.25, 1)], "25%"),
-        ([number(-1234.5, 2)], "-$1,234.50"),
-        ([number(45292, 3)], "2024-01-01"),
         ([number(1.2534722222222223, 4)], "30:05"),
-        ([number(-0.0625, 4)], "-1:30"),
-        ([number(1e300, 3)], "1e+300"),
         ([(0x027E, at(0, 0) + struct.pack("<i", (1234 << 2) | 2))], "1234"),
         ([(0x027E, at(0, 0) + struct.pack("<i", (-1234 << 2) | 3))], "-12.34"),
         ([(0x027E, at(0, 0, 1) + struct.pack("<d", 0.5)[4:])], "50%"),
         ([(0x0204, at(0, 0) + string("größe 漢"))], "größe 漢"),
         ([(0x0204, at(0, 0) + string("größe", 0))], "größe"),
-        ([(0x0205, at(0, 0) + b"\1\0")], "TRUE"),
         ([(0x0205, at(0, 0) + b"\x2a\1")], "#N/A"),
         ([formula(struct.pack("<d", 7))], "7"),
-        ([formula(b"\1\0\1\0\0\0\xff\xff")], "TRUE"),
         ([formula(b"\2\0\7\0\0\0\xff\xff")], "#DIV/0!"),
         ([formula(b"\0\0\0\0\0\0\xff\xff"), (0x0207, string("made"))], "made"),
         ([number(1), (0x01B8, struct.pack("<4H", 0, 9, 0, 9) + LINK + struct.pack("<I", 36)

@@ -58,9 +58,7 @@ async def meal_of(seat: Annotated[Seat, Resolve(seat_of)]) -> Elicit[Meal]:
 
 @server.tool()
 async def book(
-    name: str,
-    seat: Annotated[Seat, Resolve(seat_of)],
-    meal: Annotated[Meal, Resolve(meal_of)],
+    name: str, seat: Annotated[Seat, Resolve(seat_of)], meal: Annotated[Meal, Resolve(meal_of)]
 ) -> str:
     """Book a seat, after two questions."""
     did(f"book {name}")

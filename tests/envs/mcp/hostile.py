@@ -111,14 +111,10 @@ CASES = {
     "call-id-other": _call(_whole('{"jsonrpc": "2.0", "id": 9999, "result": {"content": []}}')),
     "call-id-text": _call(_whole('{"jsonrpc": "2.0", "id": "x", "result": {"content": []}}')),
     "call-id-list": _call(
-        _whole('{"jsonrpc": "2.0", "id": [ID], "result": {}}'),
-        "no answer in|breaks",
-        **UNCLEAR,
+        _whole('{"jsonrpc": "2.0", "id": [ID], "result": {}}'), "no answer in|breaks", **UNCLEAR
     ),
     "call-id-half": _call(
-        _whole('{"jsonrpc": "2.0", "id": ID.5, "result": {}}'),
-        "no answer in|breaks",
-        **UNCLEAR,
+        _whole('{"jsonrpc": "2.0", "id": ID.5, "result": {}}'), "no answer in|breaks", **UNCLEAR
     ),
     "call-id-null": _call(
         _whole('{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "what?"}}'),

@@ -1,6 +1,6 @@
 """An MCP server that implements the protocol by hand, so that it can violate each of its rules.
 
-python nasty_server.py [silent|end|old|stubborn|many|more|late] - the argument selects the behavior
+python nasty_server.py [silent|end|old|more|late|again] - the argument selects the behavior
 at startup. Its tools cause everything else.
 """
 
@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 HOW = sys.argv[1] if len(sys.argv) > 1 else ""
-PAGE = 10_000 if HOW == "many" else 2
+PAGE = 2
 TOOLS = dict.fromkeys(
     ("env", "big", "hang", "die", "flood", "errors", "garbage", "spawn", "ask"), "what it was"
 ) | {"change": "changes the list of tools", "fail": "fails", "count": "counts"}
@@ -30,8 +30,6 @@ def send(message: dict[str, Any]) -> None:
 
 
 def tools() -> list[dict[str, Any]]:
-    if HOW == "many":
-        return [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(100_000)]
     return [
         {"name": name, "description": text, "inputSchema": {"type": "object"}}
         for name, text in TOOLS.items()
@@ -154,8 +152,6 @@ def main() -> None:
     if HOW == "end":
         sys.stderr.write("cannot start: no licence\n")
         sys.exit(7)
-    if HOW == "stubborn":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for line in sys.stdin:
         message = json.loads(line)
         if HOW == "late" and message.get("method") == "notifications/cancelled":
@@ -166,8 +162,6 @@ def main() -> None:
         told = answer(message["method"], message.get("params") or {})
         if told is not None:
             send({"id": message["id"], **told})
-    while HOW == "stubborn":
-        time.sleep(1)
 
 
 if __name__ == "__main__":

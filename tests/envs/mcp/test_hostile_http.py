@@ -78,11 +78,7 @@ def _raw(*pieces: bytes) -> Case:
 
 
 def _endless(
-    kind: str,
-    piece: bytes,
-    told: str = TOO_LARGE,
-    first: bytes = b"",
-    pause: float = 0,
+    kind: str, piece: bytes, told: str = TOO_LARGE, first: bytes = b"", pause: float = 0
 ) -> Case:
     def answer(id: str, url: str) -> Iterator[bytes]:
         yield _head(kind) + first

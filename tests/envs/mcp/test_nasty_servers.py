@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager, TimeBounds
-from flowengine.sdk import (
-    EnvironmentLost,
-    EnvironmentStartFailed,
-    LimitExceeded,
-    Timeout,
-)
+from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, LimitExceeded, Timeout
 from flowengine.sdk.environments import background
 from flowengine_envs.mcp.stdio import GRACE
 from tests.alive import alive
@@ -85,9 +80,7 @@ def test_a_server_that_died_between_calls_is_made_anew(
 
 
 # Shows E51
-def test_a_server_that_dies_during_a_call_is_lost_and_the_call_is_not_repeated(
-    nasty: Open,
-) -> None:
+def test_a_server_that_dies_during_a_call_is_lost_and_the_call_is_not_repeated(nasty: Open) -> None:
     session = nasty()
 
     with pytest.raises(EnvironmentLost, match="may or may not have acted") as caught:
@@ -181,8 +174,7 @@ def test_a_huge_answer_is_an_error_and_the_session_goes_on(nasty: Open) -> None:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize(
-    ("tool", "args"),
-    [("flood", {"count": 3000}), ("errors", {"count": 20_000}), ("garbage", {})],
+    ("tool", "args"), [("flood", {"count": 3000}), ("errors", {"count": 20_000}), ("garbage", {})]
 )
 def test_floods_and_garbage_do_no_harm(nasty: Open, tool: str, args: dict[str, Any]) -> None:
     session = nasty()
@@ -220,9 +212,6 @@ def test_what_a_server_asks_for_is_refused(nasty: Open, tmp_path: Path) -> None:
     asked = json.loads(nasty(name="told", roots=["/srv/data"]).call_tool("ask").text)
     assert asked["roots/list"]["roots"][0]["uri"] == "file:///srv/data"
     assert asked["sampling/createMessage"] == "refused"
-
-
-# The list of tools (E56)
 
 
 # Access of the server to its surroundings (E57)
@@ -282,6 +271,3 @@ def test_a_secret_is_in_nothing_that_is_told(
     assert entries
     assert events
     assert not [each for each in told if "SEKRET" in each]
-
-
-# A process that is killed (E54, E86)

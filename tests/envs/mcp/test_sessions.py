@@ -108,11 +108,7 @@ def test_a_server_in_python_of_others(opened: Open) -> None:
         command=[sys.executable, "-m", "mcp_server_time"], args=["--local-timezone", "UTC"]
     )
 
-    asked = {
-        "source_timezone": "Europe/Berlin",
-        "time": "12:00",
-        "target_timezone": "Asia/Tokyo",
-    }
+    asked = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     assert "convert_time" in {tool["name"] for tool in session.list_tools()}
     assert "Asia/Tokyo" in session.call_tool("convert_time", asked).text
     assert session.call_tool("get_current_time", {"timezone": "No/Where"}).is_error

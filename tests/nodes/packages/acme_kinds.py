@@ -1,111 +1,26 @@
-"""Third-party step kinds that are equivalent to built-in ones.
+"""Step kinds of another package.
 
 They import only `flowengine.sdk`.
 """
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from typing import Any
 
 from flowengine.sdk import (
     AsText,
     CallSignature,
     Command,
     Declarations,
-    Effect,
     GeneratedFlow,
     Given,
-    HttpError,
     Mark,
     Meter,
     Plain,
     StepContext,
     StepKind,
-    Synonym,
     import_function,
 )
-
-
-class Fetch(StepKind):
-    """An HTTP request, like `http`."""
-
-    constants = ("accept", "idempotency_header")
-    secrets = ("url", "headers", "query", "auth")
-    idempotent_if = (
-        "the server must then answer a second request with the same Idempotency-Key as it "
-        "answered the first, and do nothing more"
-    )
-    synonyms = (Synonym("json data payload content form", "write 'body: {…}'", "body"),)
-
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        text: dict[str, Plain] = {"type": "string"}
-        anything: dict[str, Plain] = {"type": "object"}
-        properties: dict[str, Plain] = {
-            "method": {
-                **text,
-                "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
-            },
-            "url": text,
-            "headers": anything,
-            "query": anything,
-            "auth": anything,
-            "body": {},
-            "accept": {"type": "array", "items": {"type": "integer"}},
-            "idempotency_header": text,
-        }
-        return {
-            "type": "object",
-            "x-main": "url",
-            "properties": properties,
-            "required": ["url"],
-            "additionalProperties": False,
-        }
-
-    @classmethod
-    def output(cls) -> dict[str, Plain]:
-        properties = {
-            "status": {"type": "integer"},
-            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-            "body": {},
-        }
-        return {"type": "object", "properties": properties, "required": list(properties)}
-
-    @classmethod
-    def effect_of(cls, configuration: Mapping[str, Plain]) -> Effect:
-        return "idempotent" if configuration.get("method", "GET") in ("GET", "PUT") else "once"
-
-    async def execute(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Plain:
-        return await context.on_thread(lambda: self.send(context, task, input))
-
-    def send(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Plain:
-        request = urllib.request.Request(
-            input["url"],
-            method=input.get("method", "GET"),
-            headers=dict(input.get("headers") or {}),
-            data=json.dumps(input["body"]).encode() if "body" in input else None,
-        )
-        request.add_header(
-            task.get("idempotency_header", "Idempotency-Key"), context.idempotency_key
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            answer: Any = opener.open(request, timeout=30)
-        except urllib.error.HTTPError as error:
-            answer = error
-        with answer:
-            status, body = answer.status, answer.read().decode()
-        if status not in task.get("accept", [200]):
-            raise HttpError(f"status {status}", data={"status": status}, retryable=status >= 500)
-        return {"status": status, "headers": dict(answer.headers), "body": json.loads(body)}
 
 
 class Invoke(StepKind):
@@ -119,9 +34,7 @@ class Invoke(StepKind):
         return {
             "type": "object",
             "x-main": "function",
-            "properties": {
-                "function": {"type": "string", "pattern": r"^[\w.]+:\w+$"},
-            },
+            "properties": {"function": {"type": "string", "pattern": r"^[\w.]+:\w+$"}},
             "required": ["function"],
             "additionalProperties": False,
         }
@@ -144,24 +57,6 @@ class Invoke(StepKind):
         function = import_function(task["function"], task["folder"])
         arguments = {**input["args"], **input.get("bind", {}), **context.resources}
         return await context.on_thread(lambda: function(**arguments))
-
-
-class Server(StepKind):
-    """A server with many tools in one session, like `mcp`."""
-
-    places = ("tool",)
-    takes_arguments = True
-    session = "mcp"
-
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        keys = ("command", "args", "env", "url", "in", "include", "exclude")
-        return {
-            "type": "object",
-            "properties": {key: {} for key in keys},
-            "oneOf": [{"required": [key]} for key in ("command", "url", "servers", "in")],
-            "additionalProperties": False,
-        }
 
 
 class Table(StepKind):

@@ -7,17 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from flowengine.errors import InputError, NotFound
-from flowengine.journal.records import (
-    ExecutionHead,
-)
+from flowengine.journal.records import ExecutionHead
 from flowengine.journal.store import JournalStore
-from tests.testing.store_conformance.making import (
-    append_event,
-    checks,
-    new_execution,
-    raises,
-    same,
-)
+from tests.testing.store_conformance.making import append_event, checks, new_execution, raises, same
 
 
 @checks

@@ -5,12 +5,7 @@ from __future__ import annotations
 from flowengine.errors import NotFound
 from flowengine.journal.records import Deployed, Scheduled, SignalStart
 from flowengine.journal.store import JournalStore
-from tests.testing.store_conformance.making import (
-    FLOW,
-    checks,
-    raises,
-    same,
-)
+from tests.testing.store_conformance.making import FLOW, checks, raises, same
 
 
 @checks
