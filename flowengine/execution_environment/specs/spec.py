@@ -360,19 +360,14 @@ def _check_requires(given: Any, faults: list[Fault]) -> None:
         return
     for axis, wanted in given.items():
         if axis == "isolation":
-            if wanted not in ISOLATIONS:
-                faults.append(
-                    Fault(
-                        "requires.isolation",
-                        f"is {', '.join(ISOLATIONS)}{nearest(wanted, ISOLATIONS)}",
-                    )
-                )
+            meant = f"is {', '.join(ISOLATIONS)}{nearest(wanted, ISOLATIONS)}"
+            fault = "" if wanted in ISOLATIONS else meant
         elif axis not in AXES:
-            faults.append(
-                Fault(f"requires.{axis}", f"is unknown{nearest(axis, ['isolation', *AXES])}")
-            )
-        elif wanted is not True:
-            faults.append(Fault(f"requires.{axis}", "must be true"))
+            fault = f"is unknown{nearest(axis, ['isolation', *AXES])}"
+        else:
+            fault = "" if wanted is True else "must be true"
+        if fault:
+            faults.append(Fault(f"requires.{axis}", fault))
 
 
 def isolated_enough(isolation: Isolation, wanted: Isolation) -> bool:
