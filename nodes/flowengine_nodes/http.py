@@ -37,8 +37,11 @@ from flowengine.sdk.web.responses import (
     check_headers,
     failure_reason,
     followed,
+    phrase_of,
+    retry_after,
 )
 from flowengine.sdk.web.urls import PORTS, Url, UrlRefused, read_url, scheme_of
+from flowengine_nodes.code_tools import TEXT, record
 from flowengine_nodes.http_bodies import (
     ERROR_TEXT,
     KEY_HEADER,
@@ -48,7 +51,6 @@ from flowengine_nodes.http_bodies import (
     decoded,
     is_json,
     is_text,
-    phrase_of,
     request_body,
     with_query,
 )
@@ -133,8 +135,8 @@ class Http(StepKind):
                 "auth": {
                     "description": "Credentials of the Authorization header.",
                     "anyOf": [
-                        _closed("bearer"),
-                        _closed("username", "password"),
+                        record({"bearer": TEXT}),
+                        record({"username": TEXT, "password": TEXT}),
                     ],
                     "examples": [{"bearer": "${{ secrets.TOKEN }}"}],
                 },
@@ -235,15 +237,6 @@ class Http(StepKind):
     ) -> str | None:
         """Return status, relevant headers and body."""
         return http_text(output)
-
-
-def _closed(*names: str) -> dict[str, Plain]:
-    return {
-        "type": "object",
-        "properties": {name: {"type": "string"} for name in names},
-        "required": list(names),
-        "additionalProperties": False,
-    }
 
 
 # Request
@@ -426,22 +419,5 @@ def _judge(answer: Mapping[str, Any], accept: Any, context: StepContext, place: 
         f"{place}: status {status}" + (f" ({phrase})" if phrase else ""),
         data={**answer, "body": body},
         retryable=status >= 500 or status in _RETRYABLE,
-        retry_after=_retry_after(answer["headers"].get("retry-after")),
+        retry_after=retry_after(answer["headers"].get("retry-after")),
     )
-
-
-def _retry_after(header: str | None) -> float | None:
-    """Return the seconds that a server requests to wait, as a number or a date."""
-    import time
-    from email.utils import parsedate_to_datetime
-
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, OverflowError, TypeError):
-        return None

@@ -188,13 +188,7 @@ class Python(StepKind):
             return lambda context, input: write(call(**function.arguments(context, input)))
         if function.context or any(name in function.parameters for name in INJECTED):
             return lambda context, input: call(**function.arguments(context, input))
-        if function.convert is not None:
-            return lambda context, input: call(**function.given(input))
-        return lambda context, input: (
-            call(**input["args"])
-            if "bind" not in input
-            else call(**{**input["args"], **input["bind"]})
-        )
+        return lambda context, input: call(**function.given(input))
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

@@ -19,7 +19,7 @@ from flowengine.sdk.tools.command_rules import check
 from flowengine_envs.kinds.configurations import BashPolicy
 from flowengine_envs.kinds.results import CommandResult, OnOutput
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
-from flowengine_envs.kinds.workspace import StepFiles, add_outputs, place_for_value, step_value
+from flowengine_envs.kinds.workspace import StepFiles, place_for_value
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.link.channel import Channel
 
@@ -128,16 +128,9 @@ class BashProvider(SupervisedProvider[Bash]):
         files = StepFiles(resource, context)
         place, env = await place_for_value(files, command)
         result = await resource._call(lambda: _run_step(resource, files, command, env))
-        outcome: dict[str, Plain] = {
-            "exit_code": result.exit_code,
-            "stdout": result.stdout,
-            "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
-        }
-        outcome["value"] = await step_value(resource, place, outcome)
-        await add_outputs(files, result, outcome)
+        stderr = result.stderr + resource.call_limits.stopped(result.stopped, command.timeout)
         cwd = posixpath.relpath(resource._checked_folder(command.cwd), resource.sandbox.workdir)
-        outcome["files"] = await files.keep(command, cwd, failed=result.exit_code != 0)
-        return outcome
+        return await files.output(command, result, stderr, place=place, cwd=cwd)
 
 
 async def _run_step(

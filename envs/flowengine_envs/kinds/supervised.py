@@ -46,9 +46,8 @@ from flowengine_envs.link.channel import COMMAND, Channel
 from flowengine_envs.link.parts import part
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import check_mounted, identities
+from flowengine_envs.sandboxes.processes import PATH
 from flowengine_envs.workspaces.own_folder import OWN, make_own
-
-SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _PIP = """\
 [global]
@@ -81,7 +80,7 @@ class Supervised(InWorkspace):
         """The user's own interpreter, used instead of the sandbox's."""
         own = "" if installed is None else f"{os.path.dirname(installed.program)}:"
         self._variables = {
-            "PATH": f"{own}{SEARCH}",
+            "PATH": f"{own}{PATH}",
             "HOME": sandbox.home,
             "LANG": "C.UTF-8",
             **self.declared,

@@ -74,7 +74,7 @@ def lend(folders: Iterable[Path]) -> None:
                 _chown(folder, (0, 0), (user(), group()))
 
 
-def take_back(folders: Iterable[Path]) -> None:
+def take_back(folders: Iterable[Path], *, lent: int = 1) -> None:
     """Make root the owner of files written by root's containers, once the last one has ended.
 
     Files that the container user owned before keep their owner: a workspace can be a directory of
@@ -82,30 +82,15 @@ def take_back(folders: Iterable[Path]) -> None:
 
     Args:
         folders: On this machine. Missing ones are skipped.
+        lent: How often this process lent them. 0: a dead one did.
     """
     if os.getuid() == 0:
         with _alone:
             for folder in folders:
-                _lent[folder] -= 1
-                _give_back(folder)
-
-
-def take_back_left(folders: Iterable[Path]) -> None:
-    """Take back the directories lent by a dead process, unless this one has lent them again.
-
-    Args:
-        folders: On this machine. Missing ones are skipped.
-    """
-    if os.getuid() == 0:
-        with _alone:
-            for folder in folders:
-                _give_back(folder)
-
-
-def _give_back(folder: Path) -> None:
-    if _lent[folder] <= 0:
-        del _lent[folder]
-        _chown(folder, (user(), group()), (0, 0), _not_lent.pop(folder, set()))
+                _lent[folder] -= lent
+                if _lent[folder] <= 0:
+                    del _lent[folder]
+                    _chown(folder, (user(), group()), (0, 0), _not_lent.pop(folder, set()))
 
 
 def _owned(folder: Path, owner: tuple[int, int]) -> set[tuple[int, int]]:

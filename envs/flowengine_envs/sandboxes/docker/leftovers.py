@@ -8,7 +8,7 @@ from pathlib import Path
 from flowengine.sdk import EnvironmentLost
 from flowengine.sdk.environments import Leftover, ProcessIdentity
 from flowengine_envs.sandboxes.docker import library
-from flowengine_envs.sandboxes.docker.accounts import take_back_left
+from flowengine_envs.sandboxes.docker.accounts import take_back
 from flowengine_envs.sandboxes.docker.daemon import connect
 
 
@@ -69,4 +69,4 @@ def reap(leftover: Leftover) -> None:
     label = f"flowengine.environment={leftover.id}"
     for container in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
         remove(client, container["Id"])
-    take_back_left(Path(str(folder)) for folder in leftover.facts.get("lent") or [])
+    take_back([Path(str(folder)) for folder in leftover.facts.get("lent") or []], lent=0)

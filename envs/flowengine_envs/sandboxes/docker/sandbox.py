@@ -340,13 +340,11 @@ class Docker(OwnNetwork):
 
     def memory_kills(self) -> int:
         """Return how many programs were killed because memory was at its limit."""
-        folder = self._groups.get("memory")
-        return 0 if folder is None else memory_kills(folder)
+        return memory_kills(self._groups)
 
     def refused_processes(self) -> int:
         """Return how many process starts failed because the process limit was reached."""
-        folder = self._groups.get("pids")
-        return 0 if folder is None else refused_processes(folder)
+        return refused_processes(self._groups)
 
     def _start_failure(self, error: Exception) -> str:
         """Describe why the daemon did not start the container."""
