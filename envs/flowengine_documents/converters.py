@@ -20,25 +20,10 @@ from flowengine_documents.formats import detect, encoding_of
 from flowengine_documents.markdown import Full, Visible, Writer
 
 MODULES = {
-    "pdf": "pdf",
-    "docx": "docx",
-    "pptx": "pptx",
-    "xlsx": "xlsx",
-    "xls": "xls",
-    "xlsb": "xlsb",
-    "odt": "odt",
-    "ods": "ods",
-    "html": "html",
-    "epub": "epub",
-    "csv": "delimited",
-    "ipynb": "notebook",
-    "rtf": "rtf",
-    "eml": "mail",
-    "msg": "msg",
-    "feed": "feeds",
-    "zip": "zip_files",
-    "image": "picture",
-    "text": "text",
+    **{name: name for name in ("pdf", "docx", "pptx", "xlsx", "xls", "xlsb", "odt", "ods")},
+    **{name: name for name in ("html", "epub", "rtf", "msg", "text")},
+    **{"csv": "delimited", "ipynb": "notebook", "eml": "mail", "feed": "feeds"},
+    **{"zip": "zip_files", "image": "picture"},
 }
 """Format → the module here whose function `convert` takes the bytes and a writer."""
 _LIBRARIES = {
@@ -172,7 +157,8 @@ def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # libraries warn about repaired errors
-            _converter(out.document.format)(data, out, **options)
+            module = import_module(f"flowengine_documents.{MODULES[out.document.format]}")
+            module.convert(data, out, **options)
     except Full:
         pass
     except (Unreadable, MemoryError):
@@ -210,9 +196,3 @@ def modules(formats: Iterable[str]) -> list[str]:
     known = [each for each in formats if each in MODULES]
     own = (f"flowengine_documents.{MODULES[each]}" for each in known)
     return [*own, *(library for each in known for library in _LIBRARIES.get(each, ()))]
-
-
-def _converter(format: str) -> Callable[..., None]:
-    module = import_module(f"flowengine_documents.{MODULES[format]}")
-    converter: Callable[..., None] = module.convert
-    return converter

@@ -7,7 +7,7 @@ from typing import Any
 from flowengine.sdk import NeedsApproval, Plain, StepContext, Tool, ToolError
 from flowengine.sdk.tools import browser_tools
 from flowengine.sdk.tools.browser_tools import BROWSER
-from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 
 
 async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 from flowengine_nodes.file_tools import FILES, folder_of, kept_file, read_kept
 
 LARGEST = 64 * 1024 * 1024

@@ -27,6 +27,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.tools.schemas import TEXT, record
 from flowengine.sdk.web.connections import Network, PlaceRefused, Rules
 from flowengine.sdk.web.responses import (
     BadAnswer,
@@ -41,7 +42,6 @@ from flowengine.sdk.web.responses import (
     retry_after,
 )
 from flowengine.sdk.web.urls import PORTS, Url, UrlRefused, read_url, scheme_of
-from flowengine_nodes.code_tools import TEXT, record
 from flowengine_nodes.http_bodies import (
     ERROR_TEXT,
     KEY_HEADER,

@@ -6,8 +6,8 @@ from typing import Any
 
 from flowengine.sdk import Plain, StepContext, Tool
 from flowengine.sdk.texts.untrusted import marked
+from flowengine.sdk.tools.schemas import TEXT, WHOLE, record
 from flowengine.sdk.web.responses import phrase_of
-from flowengine_nodes.code_tools import TEXT, WHOLE, record
 from flowengine_nodes.http_bodies import (
     KEY_HEADER,
     as_data,

@@ -23,7 +23,7 @@ from flowengine.sdk import (
     printable,
 )
 from flowengine.sdk.texts.visible_text import printable_lines
-from flowengine_nodes.code_tools import TEXT, record
+from flowengine.sdk.tools.schemas import TEXT, record
 from flowengine_nodes.http import Http
 
 # Texts of messages to users, from arguments or from a notification.

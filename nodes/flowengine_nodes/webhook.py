@@ -15,8 +15,8 @@ from flowengine.sdk import (
     Synonym,
     ValidationError,
 )
+from flowengine.sdk.tools.schemas import TEXT, record
 from flowengine.sdk.web.signatures import signature, signing_key
-from flowengine_nodes.code_tools import TEXT, record
 from flowengine_nodes.messages import arguments, deliver
 
 _ARGS = arguments(

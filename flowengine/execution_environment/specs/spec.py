@@ -114,6 +114,7 @@ class EnvironmentSpec(Config):
     _providers: tuple[str, ...] = ()
     _on_wait: Literal["keep", "release"] = "release"
     _given: Mapping[str, Plain] = {}
+    """The configuration as written, with secrets as `SecretText`."""
     _parts: tuple[BaseModel, ...] = ()
 
     @property
@@ -135,11 +136,6 @@ class EnvironmentSpec(Config):
     def is_kept(self) -> bool:
         """Whether it stays open while its owner waits."""
         return self._on_wait == "keep"
-
-    @property
-    def given(self) -> Mapping[str, Plain]:
-        """The configuration as written, with secrets as `SecretText`."""
-        return self._given
 
     @property
     def sources(self) -> dict[str, dict[str, str]]:
