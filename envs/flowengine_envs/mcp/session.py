@@ -15,8 +15,13 @@ from flowengine.sdk.environments import Request, both_forms
 from flowengine.sdk.environments.network_hints import network_hint, reachable
 from flowengine.sdk.tools.browser_tools import OfferedTool
 from flowengine_envs.mcp import library
-from flowengine_envs.mcp.client_requests import ClientRequests, Progress, as_data, seldom
-from flowengine_envs.mcp.connected_client import ConnectionSettings
+from flowengine_envs.mcp.client_requests import (
+    ConnectedClient,
+    ConnectionSettings,
+    Progress,
+    as_data,
+    seldom,
+)
 from flowengine_envs.mcp.elicitation import (
     ROUNDS,
     URL_REQUIRED,
@@ -47,7 +52,7 @@ class McpToolResult(NamedTuple):
         return "\n".join(str(part["text"]) for part in self.content if part.get("type") == "text")
 
 
-class McpSession(ClientRequests):
+class McpSession(ConnectedClient):
     """A session with a server: tools, resources and prompts.
 
     Args:

@@ -20,7 +20,7 @@ from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.link.call_limits import DISK_HELD, MEMORY, PROCESSES
 from flowengine_envs.network.egress import INSIDE, AllowedDestination, Egress, destinations
-from flowengine_envs.sandboxes import kernel_resources, processes, syscalls
+from flowengine_envs.sandboxes import processes, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
@@ -270,9 +270,9 @@ def _prepared(bwrap: str, *, ports: bool, shared: bool = False, ready: int = -1)
     options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_RESOURCE"]
     options += ["--unshare-net", "--cap-add", "CAP_NET_ADMIN"] if ports else []
     python = shutil.which("python3", path=PATH) or "python3"
-    settings = kernel_resources.arguments(_OPEN_PORTS if ports else {}, ready)
+    settings = syscalls.share_arguments(_OPEN_PORTS if ports else {}, ready)
     before = syscalls.SCRIPT if shared and syscalls.keeps_sockets_apart() else ""
-    script = [python, "-ISc", before + kernel_resources.SCRIPT, *settings]
+    script = [python, "-ISc", before + syscalls.SHARE, *settings]
     return [bwrap, *options, "--dev-bind", "/", "/", "--", *script, bwrap]
 
 
