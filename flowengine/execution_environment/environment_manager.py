@@ -97,6 +97,8 @@ class EnvironmentManager:
             [Path(each).absolute() for each in guarded],
         )
         self._books = Books(self.id, clock, capacity)
+        self.pid = self._books.pid
+        """Id of the process that it belongs to."""
         self._closings = ClosingTasks(self._books, self._around)
         self._queue = PlaceQueue(self._books, clock, self._closings)
         self._acquisition = Acquisition(self._books, self._around, self._queue, self._closings)
@@ -436,11 +438,6 @@ class EnvironmentManager:
     async def async_reap(self) -> builtins.list[dict[str, Any]]:
         """Clean up leftovers like `reap`, in any event loop."""
         return await background().wait(self._reap())
-
-    @property
-    def pid(self) -> int:
-        """Id of the process that it belongs to."""
-        return self._books.pid
 
     # Records of this process and others
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flowengine.sdk.texts.visible_text import one_line
 from flowengine_envs.browser import library
-from flowengine_envs.browser.approvals import ApprovalGuard, FileUpload
+from flowengine_envs.browser.approvals import FileUpload
 from flowengine_envs.browser.requests import ActionFailed, reason_of, shown_url
 from flowengine_envs.browser.session import BrowserSession, TabState
 from flowengine_envs.network.proxy import NAME
@@ -56,11 +56,6 @@ class Acting:
     """Remarks about it, in the project's own words."""
     refused: list[str] = field(default_factory=list)
     """The browser's messages about an invalid value that was filled in."""
-
-    @property
-    def guard(self) -> ApprovalGuard:
-        """The approvals of the environment."""
-        return self.session.guard
 
     @property
     def page(self) -> library.Page:

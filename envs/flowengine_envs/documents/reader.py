@@ -234,11 +234,7 @@ class Documents(Conversion):
 
         return OpenedDocument(visit, pages, convert)
 
-    @staticmethod
-    def is_host(address: str) -> bool:
-        """Return whether an address without a scheme begins with the name of a host."""
-        return looks_like_host(address)
-
+    is_host = staticmethod(looks_like_host)
     page, async_page = both_forms(_page)
 
     async def _visit_path(

@@ -71,8 +71,12 @@ class Supervised(InWorkspace):
     """
 
     def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
-        super().__init__(request)
+        super().__init__(request, sandbox.workdir, sandbox.home)
         self.sandbox = sandbox
+        self.isolation = sandbox.capabilities().isolation
+        """How programs are isolated from the machine: `container`, `namespace` or `none`."""
+        self.image = sandbox.image
+        """Digest of the running image, or empty without an image."""
         self._channel = channel
         channel.cause = self._cause
         installed = installation(request.spec)
@@ -90,26 +94,6 @@ class Supervised(InWorkspace):
     def _cause(self) -> str:
         """Return the limit that may have ended everything inside."""
         return self.call_limits.out_of_memory() if self.sandbox.memory_kills() else ""
-
-    @property
-    def workdir(self) -> str:
-        """The workspace as programs see it."""
-        return self.sandbox.workdir
-
-    @property
-    def home(self) -> str:
-        """The home directory as programs see it."""
-        return self.sandbox.home
-
-    @property
-    def isolation(self) -> str:
-        """How programs are isolated from the machine: `container`, `namespace` or `none`."""
-        return self.sandbox.capabilities().isolation
-
-    @property
-    def image(self) -> str:
-        """Digest of the running image, or empty without an image."""
-        return self.sandbox.image
 
     @property
     def healthy(self) -> bool:

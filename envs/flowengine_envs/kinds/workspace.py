@@ -83,23 +83,17 @@ async def copy_out(read: ReadFile, path: str, to: Path, largest: int) -> int:
 class InWorkspace(Resource):
     """Runs programs in a workspace, whose files are copied in and out unchanged."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, workdir: str, home: str) -> None:
         super().__init__(request)
         self.request = request
+        self.workdir = workdir
+        """The workspace as programs see it."""
+        self.home = home
+        """The home directory as programs see it. It is outside the workspace, but lasts as long."""
         self.limits: ResourceLimits = request.limits
         self.workspace = request.workspace
         """Directory on the host. Programs can create links in it, so read it only with `get`."""
         self.call_limits = CallLimits(self.name, request.limits)
-
-    @property
-    def workdir(self) -> str:
-        """The workspace as programs see it."""
-        raise NotImplementedError
-
-    @property
-    def home(self) -> str:
-        """The home directory as programs see it. It is outside the workspace, but lasts as long."""
-        raise NotImplementedError
 
     @property
     def network(self) -> str | list[str]:

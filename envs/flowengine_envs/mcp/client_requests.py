@@ -91,6 +91,7 @@ class ConnectedClient(Resource):
         super().__init__(request)
         self.name += f", server '{server}'" if server else ""
         self._connection = connection
+        self.last_output = connection.last_output
         self._roots: list[str] = list(config.roots)
         self._mode: str = config.mode
         self._log = request.log
@@ -142,10 +143,6 @@ class ConnectedClient(Resource):
             self._owner.cancel()
             await asyncio.wait([self._owner], timeout=CLOSING)
         self._client = None
-
-    def last_output(self) -> str:
-        """Return the server's last output outside the protocol, for messages."""
-        return self._connection.last_output()
 
     @property
     def connected(self) -> bool:

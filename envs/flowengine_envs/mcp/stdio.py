@@ -325,7 +325,7 @@ class StdioServer:
                     await self._to_session.send(library.SessionMessage(message))
                 if not messages:
                     await asyncio.sleep(0)  # Lets other tasks run, even during many invalid lines.
-                await self._requests.room()
+                await self._requests.room.wait()
 
     async def _write(self) -> None:
         """Forward messages of the session to the server until either of them ends."""

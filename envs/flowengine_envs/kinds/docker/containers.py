@@ -134,7 +134,8 @@ class Containers(InWorkspace):
     """
 
     def __init__(self, request: Request, image: str, gate: Gate | None = None) -> None:
-        super().__init__(request)
+        # Of the home directory on the host, programs see only `own`.
+        super().__init__(request, str(request.config.workdir), HOME)
         self.image = image
         self.isolation = "container"
         self._files = files.Workspace(str(request.workspace), self.workdir)
@@ -147,16 +148,6 @@ class Containers(InWorkspace):
     def healthy(self) -> bool:
         """Whether it is usable, as far as is known without I/O."""
         return self._gate is None or self._gate.alive()
-
-    @property
-    def workdir(self) -> str:
-        """The workspace as programs see it."""
-        return str(self.request.config.workdir)
-
-    @property
-    def home(self) -> str:
-        """The home directory as programs see it. From the one on the host they see only `own`."""
-        return HOME
 
     async def _run(
         self,
@@ -262,7 +253,7 @@ class Containers(InWorkspace):
             first: set[asyncio.Future[Any]] = {reading, full}
             await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
             if reading.done():
-                code, out_of_memory = await box.ended()
+                code, out_of_memory = await asyncio.to_thread(box.ended)
                 limit = limit_met(None, out_of_memory=out_of_memory)
                 return code, limit, self._note(limit)
             stopped = "disk" if full.done() else "timeout"

@@ -228,11 +228,6 @@ def rights(
     }
 
 
-def workdir(request: Request) -> str:
-    """Return the path of the workspace in the container."""
-    return str(getattr(request.config, "workdir", None) or "/workspace")
-
-
 def network(spec: Spec) -> str:
     """Return Docker's name for the requested network.
 

@@ -46,7 +46,6 @@ from flowengine_envs.sandboxes.docker.accounts import (
     rights,
     take_back,
     user,
-    workdir,
     writable_inside,
 )
 from flowengine_envs.sandboxes.docker.building import Container, built, wanted
@@ -123,7 +122,7 @@ class Docker(OwnNetwork):
     @property
     def workdir(self) -> str:
         """The workspace as programs inside see it."""
-        return workdir(self.request)
+        return str(getattr(self.request.config, "workdir", None) or "/workspace")
 
     @property
     def home(self) -> str:
@@ -429,11 +428,8 @@ class Docker(OwnNetwork):
         assert self._input is not None
         return self._keeper, self._input
 
-    async def ended(self) -> tuple[int, bool]:
-        """Return a command's exit code, and whether it ended because memory ran out."""
-        return await asyncio.to_thread(self._ended)
-
-    def _ended(self) -> tuple[int, bool]:
+    def ended(self) -> tuple[int, bool]:
+        """Wait for a command. Return its exit code, and whether it ran out of memory."""
         try:
             code = self._client.api.wait(str(self._container))["StatusCode"]
             state = self._client.api.inspect_container(str(self._container))["State"]
