@@ -218,32 +218,51 @@ class Supervised(InWorkspace):
         answer = await self._channel.end(exchange)
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
-        done = _command_result(answer, streams, duration)
-        left_full = bool(answer["left_full"])
-        return self._limited(done, counted, timeout, left_full=left_full), answer["payload"]
+        return self._reported(answer, streams, duration, counted, timeout), answer["payload"]
 
-    def _limited(
-        self, done: CommandResult, counted: Counted, timeout: float | None, *, left_full: bool
+    def _reported(
+        self,
+        answer: dict[str, Any],
+        streams: OutputStreams,
+        duration: float,
+        counted: Counted,
+        timeout: float | None,
     ) -> CommandResult:
-        """Add the limits that a program reached."""
-        killed = counted.killed
-        file_is_full = names_refused_size(done.exit_code, done.stderr)
-        own = done.stopped != "timeout" or self.call_limits.is_own(timeout)
+        """Return what a program did, and the limits that it reached."""
+        captured, stopped = answer["streams"], answer["stopped"]
+        stderr = streams.text("stderr", captured["stderr"])
+        exit_code = answer["exit_code"]
+        if answer["failed"] is not None:
+            exit_code = _NOT_STARTED.get(answer["failed"], 126)
+            stderr += f"it cannot be started: {os.strerror(answer['failed'])}\n"
+        elif exit_code is None:
+            exit_code = 128 + answer["signal"]
+        file_is_full = names_refused_size(exit_code, stderr)
+        own = stopped != "timeout" or self.call_limits.is_own(timeout)
         met = self.call_limits.met(
-            killed=killed,
+            killed=counted.killed,
             refused=counted.refused,
-            stopped=done.stopped if own else None,
+            stopped=stopped if own else None,
             timeout=timeout,
             file=file_is_full,
-            left_full=left_full,
+            left_full=bool(answer["left_full"]),
         )
-        return done._replace(
-            stderr=done.stderr + "".join(f"{each}\n" for each in met),
+        return CommandResult(
+            exit_code=exit_code,
+            stdout=streams.text("stdout", captured["stdout"]),
+            stderr=stderr + "".join(f"{each}\n" for each in met),
+            timed_out=stopped == "timeout",
+            truncated=any("left_out" in stream for stream in captured.values()),
+            duration=duration,
+            signal=answer["signal"],
+            stopped=stopped,
             limit=limit_met(
-                done.stopped,
-                out_of_memory=killed and done.exit_code != 0,
-                file_is_full=file_is_full and done.exit_code != 0,
+                stopped,
+                out_of_memory=counted.killed and exit_code != 0,
+                file_is_full=file_is_full and exit_code != 0,
             ),
+            stdout_file=captured["stdout"].get("file"),
+            stderr_file=captured["stderr"].get("file"),
         )
 
     def _directory(self, cwd: str | None) -> str:
@@ -366,31 +385,6 @@ def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[s
         "mounts": [*folders],
         "files": {f"{sandbox.home}/.config/pip/pip.conf": _PIP},
     }
-
-
-def _command_result(
-    answer: dict[str, Any], streams: OutputStreams, duration: float
-) -> CommandResult:
-    captured = answer["streams"]
-    stderr = streams.text("stderr", captured["stderr"])
-    exit_code = answer["exit_code"]
-    if answer["failed"] is not None:
-        exit_code = _NOT_STARTED.get(answer["failed"], 126)
-        stderr += f"it cannot be started: {os.strerror(answer['failed'])}\n"
-    elif exit_code is None:
-        exit_code = 128 + answer["signal"]
-    return CommandResult(
-        exit_code=exit_code,
-        stdout=streams.text("stdout", captured["stdout"]),
-        stderr=stderr,
-        timed_out=answer["stopped"] == "timeout",
-        truncated=any("left_out" in stream for stream in captured.values()),
-        duration=duration,
-        signal=answer["signal"],
-        stopped=answer["stopped"],
-        stdout_file=captured["stdout"].get("file"),
-        stderr_file=captured["stderr"].get("file"),
-    )
 
 
 # A sandbox that runs one program, whose standard streams are connected to the engine.

@@ -233,7 +233,17 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
         faults += faults_of(error, EnvironmentSpec, written)
     provider = _provider(written.get("kind"), faults)
     names = _choices(provider, written, faults)
-    parts = [] if provider is None else _checked_parts(provider, names, written, faults)
+    parts: list[BaseModel] = []
+    if provider is not None:
+        usable = {provider.kind, *providers.sandboxes()}
+        models = providers.models_of(provider, tuple(each for each in names if each in usable))
+        for part, model in zip(_PARTS, models, strict=True):
+            if not isinstance(data := written.get(part, {}), dict):
+                continue  # already reported
+            try:
+                parts.append(model.model_validate(data))
+            except ValidationError as error:
+                faults += faults_of(error, model, data, part)
     _check_requires(written.get("requires"), faults)
     if "approval" in given:
         faults.append(Fault("approval", _ASKS))
@@ -306,27 +316,6 @@ def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
     except FlowEngineError as error:
         faults.append(Fault("kind", error.with_hint))
         return None
-
-
-def _checked_parts(
-    provider: Provider[Any],
-    names: tuple[str, ...],
-    written: Mapping[str, Any],
-    faults: list[Fault],
-) -> list[BaseModel]:
-    """Validate `config` and `policy`, whose models the provider defines."""
-    checked: list[BaseModel] = []
-    usable = {provider.kind, *providers.sandboxes()}
-    models = providers.models_of(provider, tuple(name for name in names if name in usable))
-    for part, model in zip(_PARTS, models, strict=True):
-        data = written.get(part, {})
-        if not isinstance(data, dict):
-            continue  # already reported
-        try:
-            checked.append(model.model_validate(data))
-        except ValidationError as error:
-            faults += faults_of(error, model, data, part)
-    return checked
 
 
 def _choices(

@@ -335,7 +335,11 @@ def _lacking(client: library.DockerClient, image: str, labels: Mapping[str, str]
     """Return the lists to add to an image: path inside → text. API errors are ignored."""
     if image not in _known:
         try:
-            lists = _read_all(client, image, labels)
+            made = client.api.create_container(image, ["none"], entrypoint=[], labels=dict(labels))
+            try:
+                lists = {path: _read(client, str(made["Id"]), path) for path in (PASSWD, GROUP)}
+            finally:
+                client.api.remove_container(made["Id"], force=True)
         except library.APIError:
             return {}
         _known[image] = {
@@ -344,16 +348,6 @@ def _lacking(client: library.DockerClient, image: str, labels: Mapping[str, str]
             if (text := lists[path]) is not None and not _names(text, line)
         }
     return _known[image]
-
-
-def _read_all(
-    client: library.DockerClient, image: str, labels: Mapping[str, str]
-) -> dict[str, str | None]:
-    made = client.api.create_container(image, ["none"], entrypoint=[], labels=dict(labels))
-    try:
-        return {path: _read(client, str(made["Id"]), path) for path in (PASSWD, GROUP)}
-    finally:
-        client.api.remove_container(made["Id"], force=True)
 
 
 def _write(folder: Path, lists: Mapping[str, str]) -> dict[str, Path]:
