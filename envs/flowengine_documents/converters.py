@@ -126,10 +126,15 @@ def _written(
         raise Damaged("the file is empty")
     if len(data) > limits.bytes:
         raise LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
-    if (brought := _by_added(data, name, added, limits, visible)) is not None:
-        return brought
-    detected = detect(data, name, media_type)
     digest = hashlib.sha256(data).hexdigest()
+    for label, convert in added.items():
+        if (markdown := convert(data, name)) is not None:
+            out = Writer(Document(label, size=len(data), sha256=digest), limits, visible)
+            with suppress(Full):
+                out.block(str(markdown))
+            out.finish()
+            return out
+    detected = detect(data, name, media_type)
     out = Writer(Document(detected.format, size=len(data), sha256=digest), limits, visible)
     if detected.note:
         out.note(detected.note)
@@ -169,26 +174,6 @@ def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
         raise Damaged(f"it cannot be read: {type(error).__name__}: {error}") from error
     finally:
         out.finish()
-
-
-def _by_added(
-    data: bytes,
-    name: str,
-    added: Mapping[str, Converter],
-    limits: ConversionLimits,
-    visible: Visible,
-) -> Writer | None:
-    """Return the result of the first added converter that accepts a file."""
-    for label, convert in added.items():
-        markdown = convert(data, name)
-        if markdown is not None:
-            digest = hashlib.sha256(data).hexdigest()
-            out = Writer(Document(label, size=len(data), sha256=digest), limits, visible)
-            with suppress(Full):
-                out.block(str(markdown))
-            out.finish()
-            return out
-    return None
 
 
 def modules(formats: Iterable[str]) -> list[str]:
