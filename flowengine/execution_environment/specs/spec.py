@@ -30,6 +30,7 @@ from flowengine.sdk.environments.models import (
 from flowengine.sdk.errors import EnvironmentStartFailed
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.texts.validation_messages import model_faults
+from flowengine.sdk.texts.visible_text import with_texts
 
 
 def faults_of(
@@ -222,8 +223,8 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
         raise SpecInvalid("?", [Fault("", "must be a mapping such as {'kind': 'python'}")])
     apart = {"id", "config", "approval"}
     written = {str(key): value for key, value in given.items() if key not in apart}
-    config = _with_secrets(given.get("config", {}))
-    written["config"] = shown(config) if isinstance(config, dict) else config
+    config = with_texts(given.get("config", {}), _secret)
+    written["config"] = with_texts(config, _shown, SecretText)
     name = str(written.get("resource_key") or written.get("kind") or "?")
     faults: list[Fault] = []
     spec: EnvironmentSpec | None = None
@@ -269,28 +270,13 @@ _PARTS = ("config", "policy")
 """The parts of a spec whose models the provider defines."""
 
 
-def shown(value: Any) -> Any:
-    """Return a copy of plain data with secrets as references."""
-    if isinstance(value, SecretText):
-        return Reference(
-            "".join([p if isinstance(p, str) else f"secret:{p[0]}" for p in value.parts])
-        )
-    if isinstance(value, Mapping):
-        return {key: shown(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [shown(item) for item in value]
-    return value
+def _shown(secret: SecretText) -> Reference:
+    parts = secret.parts
+    return Reference("".join([p if isinstance(p, str) else f"secret:{p[0]}" for p in parts]))
 
 
-def _with_secrets(value: Any) -> Any:
-    """Return a copy of plain data in which references are `SecretText`."""
-    if isinstance(value, str) and (match := REFERENCE.match(value)):
-        return SecretText([[match[1]]])
-    if isinstance(value, Mapping):
-        return {key: _with_secrets(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_secrets(item) for item in value]
-    return value
+def _secret(text: str) -> SecretText | str:
+    return SecretText([[match[1]]]) if (match := REFERENCE.match(text)) else text
 
 
 def _secrets(value: Any) -> Iterator[SecretText]:
