@@ -42,7 +42,7 @@ BUILT_IN = {
         "smtp": "flowengine_nodes.messages:Smtp",
         "std": "flowengine_nodes.std:Std",
         "web_search": "flowengine_nodes.web_search:WebSearch",
-        "webhook": "flowengine_nodes.webhook:Webhook",
+        "webhook": "flowengine_nodes.messages:Webhook",
     },
     ENVIRONMENTS: {
         "bash": "flowengine_envs.kinds.bash:BashProvider",

@@ -63,9 +63,7 @@ def read_entry(archive: zipfile.ZipFile, entry: str | zipfile.ZipInfo) -> bytes:
         return archive.read(entry)
     except KeyError:
         raise Damaged(f"the archive has no '{name}'") from None
-    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError) as error:
-        raise Damaged(f"'{name}' cannot be unpacked: {error}") from None
-    except Exception as error:  # zlib.error, lzma.LZMAError, …
+    except Exception as error:  # zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, …
         raise Damaged(f"'{name}' cannot be unpacked: {error}") from None
 
 

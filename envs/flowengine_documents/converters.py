@@ -20,25 +20,10 @@ from flowengine_documents.formats import detect, encoding_of
 from flowengine_documents.markdown import Full, Visible, Writer
 
 MODULES = {
-    "pdf": "pdf",
-    "docx": "docx",
-    "pptx": "pptx",
-    "xlsx": "xlsx",
-    "xls": "xls",
-    "xlsb": "xlsb",
-    "odt": "odt",
-    "ods": "ods",
-    "html": "html",
-    "epub": "epub",
-    "csv": "delimited",
-    "ipynb": "notebook",
-    "rtf": "rtf",
-    "eml": "mail",
-    "msg": "msg",
-    "feed": "feeds",
-    "zip": "zip_files",
-    "image": "picture",
-    "text": "text",
+    **{name: name for name in ("pdf", "docx", "pptx", "xlsx", "xls", "xlsb", "odt", "ods")},
+    **{name: name for name in ("html", "epub", "rtf", "msg", "text")},
+    **{"csv": "delimited", "ipynb": "notebook", "eml": "mail", "feed": "feeds"},
+    **{"zip": "zip_files", "image": "picture"},
 }
 """Format → the module here whose function `convert` takes the bytes and a writer."""
 _LIBRARIES = {
@@ -141,10 +126,15 @@ def _written(
         raise Damaged("the file is empty")
     if len(data) > limits.bytes:
         raise LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
-    if (brought := _by_added(data, name, added, limits, visible)) is not None:
-        return brought
-    detected = detect(data, name, media_type)
     digest = hashlib.sha256(data).hexdigest()
+    for label, convert in added.items():
+        if (markdown := convert(data, name)) is not None:
+            out = Writer(Document(label, size=len(data), sha256=digest), limits, visible)
+            with suppress(Full):
+                out.block(str(markdown))
+            out.finish()
+            return out
+    detected = detect(data, name, media_type)
     out = Writer(Document(detected.format, size=len(data), sha256=digest), limits, visible)
     if detected.note:
         out.note(detected.note)
@@ -172,7 +162,8 @@ def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # libraries warn about repaired errors
-            _converter(out.document.format)(data, out, **options)
+            module = import_module(f"flowengine_documents.{MODULES[out.document.format]}")
+            module.convert(data, out, **options)
     except Full:
         pass
     except (Unreadable, MemoryError):
@@ -185,34 +176,8 @@ def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
         out.finish()
 
 
-def _by_added(
-    data: bytes,
-    name: str,
-    added: Mapping[str, Converter],
-    limits: ConversionLimits,
-    visible: Visible,
-) -> Writer | None:
-    """Return the result of the first added converter that accepts a file."""
-    for label, convert in added.items():
-        markdown = convert(data, name)
-        if markdown is not None:
-            digest = hashlib.sha256(data).hexdigest()
-            out = Writer(Document(label, size=len(data), sha256=digest), limits, visible)
-            with suppress(Full):
-                out.block(str(markdown))
-            out.finish()
-            return out
-    return None
-
-
 def modules(formats: Iterable[str]) -> list[str]:
     """Return the modules that conversions of some formats import. Others import none."""
     known = [each for each in formats if each in MODULES]
     own = (f"flowengine_documents.{MODULES[each]}" for each in known)
     return [*own, *(library for each in known for library in _LIBRARIES.get(each, ()))]
-
-
-def _converter(format: str) -> Callable[..., None]:
-    module = import_module(f"flowengine_documents.{MODULES[format]}")
-    converter: Callable[..., None] = module.convert
-    return converter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MIB = 1024 * 1024
@@ -75,13 +75,6 @@ class Document:
     def as_data(self) -> dict[str, Any]:
         """Return the document as plain data."""
         return asdict(self)
-
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> Document:
-        """Return the document described by a result of `as_data`."""
-        known = {each.name for each in fields(cls)}
-        values = {name: value for name, value in data.items() if name in known}
-        return cls(**{**values, "parts": [DocumentPart(**part) for part in values["parts"]]})
 
 
 class Unreadable(Exception):

@@ -69,41 +69,25 @@ SUFFIXES: Mapping[str, str] = {
     **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), "docx"),
     **dict.fromkeys((".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), "pptx"),
     **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx"),
-    ".xls": "xls",
-    ".xlt": "xls",
+    **dict.fromkeys((".xls", ".xlt"), "xls"),
     ".xlsb": "xlsb",
-    ".odt": "odt",
-    ".ott": "odt",
-    ".ods": "ods",
-    ".ots": "ods",
+    **dict.fromkeys((".odt", ".ott"), "odt"),
+    **dict.fromkeys((".ods", ".ots"), "ods"),
     ".rtf": "rtf",
     ".epub": "epub",
     ".zip": "zip",
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-    ".rss": "feed",
-    ".atom": "feed",
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    **dict.fromkeys((".rss", ".atom"), "feed"),
     ".ipynb": "ipynb",
-    ".eml": "eml",
-    ".mht": "eml",
-    ".mhtml": "eml",
+    **dict.fromkeys((".eml", ".mht", ".mhtml"), "eml"),
     ".msg": "msg",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".png": "image",
-    ".jpg": "image",
-    ".jpeg": "image",
-    ".gif": "image",
-    ".webp": "image",
-    ".txt": "text",
-    ".md": "text",
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp"), "image"),
+    **dict.fromkeys((".txt", ".md"), "text"),
 }
 _TYPES = {
-    "text/html": "html",
-    "application/xhtml+xml": "html",
-    "text/csv": "csv",
-    "text/tab-separated-values": "csv",
+    **dict.fromkeys(("text/html", "application/xhtml+xml"), "html"),
+    **dict.fromkeys(("text/csv", "text/tab-separated-values"), "csv"),
     **dict.fromkeys(("message/rfc822", "multipart/related", "application/x-mimearchive"), "eml"),
     "application/x-ipynb+json": "ipynb",
     **dict.fromkeys(("application/rss+xml", "application/atom+xml"), "feed"),
@@ -133,7 +117,6 @@ _OTHERS = (
     (b"MM\0*", "an image (TIFF)"),
     (b"SQLite format 3\0", "an SQLite database"),
 )
-_MARKUP = ((b"%!PS", "PostScript"),)
 _MIMETYPES = {
     "application/epub+zip": "epub",
     "application/vnd.oasis.opendocument.text": "odt",
@@ -229,7 +212,11 @@ def _by_content(data: bytes) -> str:
         return _archive(data)
     if data.startswith(SIGNATURE):
         return _compound(data)
-    _refuse(data)
+    if data.startswith(b"%!PS"):
+        raise _unsupported("PostScript")
+    if not _reads_as_text(data):
+        named = (what for signature, what in _OTHERS if data.startswith(signature))
+        raise _unsupported(next(named, "binary data of an unknown format"))
     return "text"
 
 
@@ -242,19 +229,6 @@ def _compound(data: bytes) -> str:
             return format
     other = next((what for stream, what in _OTHER_COMPOUND.items() if file.find(stream)), "")
     raise _unsupported(other or "a compound file of an unknown format")
-
-
-def _refuse(data: bytes) -> None:
-    """Raise `UnsupportedFormat` for a file that is not text."""
-    for signature, what in _MARKUP:
-        if data.startswith(signature):
-            raise _unsupported(what)
-    if _reads_as_text(data):
-        return
-    for signature, what in _OTHERS:
-        if data.startswith(signature):
-            raise _unsupported(what)
-    raise _unsupported("binary data of an unknown format")
 
 
 def _archive(data: bytes) -> str:

@@ -61,18 +61,10 @@ _WITHIN_HEADINGS = frozenset({"div", "p", "center", "section", "header", "figure
 _LONGEST_HEADING = 400
 """Maximum characters of a heading with blocks. A longer one was probably never closed."""
 _LOOKS = {
-    "b": "bold",
-    "strong": "bold",
-    "i": "italic",
-    "em": "italic",
-    "cite": "italic",
-    "code": "code",
-    "kbd": "code",
-    "samp": "code",
-    "tt": "code",
-    "del": "strike",
-    "s": "strike",
-    "strike": "strike",
+    **dict.fromkeys(("b", "strong"), "bold"),
+    **dict.fromkeys(("i", "em", "cite"), "italic"),
+    **dict.fromkeys(("code", "kbd", "samp", "tt"), "code"),
+    **dict.fromkeys(("del", "s", "strike"), "strike"),
 }
 _LISTS = frozenset({"ul", "ol", "dl", "menu", "dir"})
 _AROUND = {"q": '""', "rt": "()"}

@@ -191,7 +191,8 @@ class Writer:
         self.unpacked = 0
         """Bytes that the archives in an archive unpack to."""
         self._blocks: list[str] = []
-        self._length = 0
+        self.length = 0
+        """Characters written so far."""
         self._list: list[tuple[int, str]] = []
         """For the item written last and the enclosing ones: its level, and the indentation of
         nested items."""
@@ -200,14 +201,9 @@ class Writer:
         self._undecoded = 0
 
     @property
-    def length(self) -> int:
-        """Characters written so far."""
-        return self._length
-
-    @property
     def characters_left(self) -> int:
         """Number of further characters that the text may have."""
-        return max(self.limits.characters - self._length - len("\n\n"), 0)
+        return max(self.limits.characters - self.length - len("\n\n"), 0)
 
     @property
     def cells_left(self) -> int:
@@ -232,7 +228,7 @@ class Writer:
         if not text.strip():
             return
         between = "" if not self._blocks else "\n" if tight else "\n\n"
-        room = self.limits.characters - self._length - len(between)
+        room = self.limits.characters - self.length - len(between)
         if len(text) > room:
             self._add(between, text[: max(room, 0)])
             self.cut(f"cut after {self.limits.characters:,} characters (limit 'characters')")
@@ -241,7 +237,7 @@ class Writer:
 
     def _add(self, between: str, text: str) -> None:
         self._blocks += [between, text]
-        self._length += len(between) + len(text)
+        self.length += len(between) + len(text)
 
     def paragraph(self, text: str) -> None:
         """Write a paragraph. Its text is Markdown that does not begin another block."""
@@ -305,7 +301,7 @@ class Writer:
         if len(self.document.parts) == self.limits.pages:
             self.cut(f"cut after {self.limits.pages:,} {kind}s (limit 'pages')")
             raise Full
-        start = self._length + (2 if self._blocks else 0)
+        start = self.length + (2 if self._blocks else 0)
         self.document.parts.append(DocumentPart(kind, number, name, start))
         self.block(line_of_part(kind, number, remark))
 

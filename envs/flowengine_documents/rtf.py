@@ -14,6 +14,7 @@ from flowengine_documents.comments import Remarks
 from flowengine_documents.document import Damaged
 from flowengine_documents.markdown import TextSpan, Writer, hidden_note
 from flowengine_documents.rtf_tokens import (
+    CHARSETS,
     CLOSE,
     LATIN,
     OPEN,
@@ -22,7 +23,6 @@ from flowengine_documents.rtf_tokens import (
     RtfParagraph,
     RtfTable,
     Token,
-    encoding_of_charset,
     encoding_of_page,
     joined,
     tokens,
@@ -59,11 +59,8 @@ _SHOWN = frozenset((b"result", b"fldrslt", b"shptxt", b"shpinst", b"shprslt"))
 """Destinations within skipped or unknown ones whose text is shown."""
 _OF_PARAGRAPH = {b"ilvl": "level", b"ls": "list", b"li": "indent"}
 _SWITCHES = {
-    b"b": "bold",
-    b"i": "italic",
-    b"strike": "strike",
-    b"striked": "strike",
-    b"v": "hidden",
+    **{b"b": "bold", b"i": "italic", b"v": "hidden"},
+    **{b"strike": "strike", b"striked": "strike"},
 }
 _LOOKS = frozenset(("bold", "italic", "strike", "hidden"))
 _DEEPEST = 2_000
@@ -153,10 +150,14 @@ class _Rtf:
                 continue
             else:
                 self._left = 0
-                if token.kind == SYMBOL:
-                    self._symbol(token.value)
-                else:
+                if token.kind != SYMBOL:
                     self._word(token, is_first)
+                elif token.value in b"\r\n":
+                    self._end_paragraph()
+                elif token.value in b"\\{}":
+                    self._text(token.value.decode("ascii"))
+                elif sign := _SIGNS.get(token.value):
+                    self._text(sign)
             is_first = False
         self._finish()
 
@@ -164,14 +165,6 @@ class _Rtf:
         dropped, self._left = min(self._left, len(text)), max(self._left - len(text), 0)
         encoding = self._fonts.get(self._state.font) or self._encoding
         return text[dropped:].decode(encoding, "replace")
-
-    def _symbol(self, symbol: bytes) -> None:
-        if symbol in b"\r\n":
-            self._end_paragraph()
-        elif symbol in b"\\{}":
-            self._text(symbol.decode("ascii"))
-        elif sign := _SIGNS.get(symbol):
-            self._text(sign)
 
     def _word(self, token: Token, is_first: bool) -> None:
         word, number = token.value, token.number
@@ -223,7 +216,7 @@ class _Rtf:
         if word in {b"f", b"deff"}:
             self._state.font = number
         elif word == b"fcharset":
-            self._fonts[self._state.font] = encoding_of_charset(number)
+            self._fonts[self._state.font] = CHARSETS.get(number, "")
         elif word == b"s" and self._state.destination == b"stylesheet":
             self._style = number
         elif word == b"s":
@@ -249,16 +242,12 @@ class _Rtf:
             paragraph.heading = number + 1 if number < 9 else 0
         elif name := _OF_PARAGRAPH.get(word):
             setattr(paragraph, name, number)
-        else:
-            self._of_table(word, number)
-
-    def _of_table(self, word: bytes, number: int) -> None:
-        if word == b"intbl":
-            self._paragraph.is_in_table = True
+        elif word == b"intbl":
+            paragraph.is_in_table = True
         elif word == b"nestcell":
-            self._lines += self._paragraph.take()
+            self._lines += paragraph.take()
         elif word == b"cell":
-            self._table.end_cell([*self._lines, *self._paragraph.take()])
+            self._table.end_cell([*self._lines, *paragraph.take()])
             self._lines = []
         elif word == b"row":
             self._table.end_row()
@@ -293,7 +282,8 @@ class _Rtf:
         outer = self._state
         if state.destination == outer.destination:
             if state.destination == b"stylesheet":
-                self._name_style("".join(self._captured))
+                if found := _HEADING.search("".join(self._captured).lower()):
+                    self._styles.setdefault(self._style, int(found[1]))
                 self._captured = []
             return
         if state.destination in _STORIES:
@@ -311,10 +301,6 @@ class _Rtf:
         elif state.destination == b"htmltag" and self._html is not None:
             self._html.append(text)
         self._captured = []
-
-    def _name_style(self, name: str) -> None:
-        if found := _HEADING.search(name.lower()):
-            self._styles.setdefault(self._style, int(found[1]))
 
     def _end_story(self, name: bytes) -> None:
         lines = [*self._lines, *self._paragraph.take()]

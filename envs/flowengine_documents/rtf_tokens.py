@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     rb"|\\(?P<symbol>[^a-zA-Z])|(?P<group>[{}])|(?P<text>[^\\{}]+)|\\",
     re.DOTALL,
 )
-_CHARSETS = {
+CHARSETS = {
     **{0: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 134: "gbk", 136: "big5"},
     **{161: "cp1253", 162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256"},
     **{186: "cp1257", 204: "cp1251", 222: "cp874", 238: "cp1250", 255: "cp437"},
@@ -58,11 +58,6 @@ def tokens(data: bytes) -> Iterator[Token]:
             yield Token(OPEN if group == b"{" else CLOSE)
         elif text := (found["text"] or b"").translate(None, b"\r\n\0"):
             yield Token(TEXT, text)
-
-
-def encoding_of_charset(number: int) -> str:
-    """Return the encoding of the texts in a font, empty if it is that of the file."""
-    return _CHARSETS.get(number, "")
 
 
 def encoding_of_page(number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from flowengine.sdk.environments import background
 from flowengine.sdk.python.user_code import close_unbegun
@@ -105,7 +105,10 @@ async def within(
     try:
         await ended.wait()
         if task.done():
-            return _outcome(task)  # type: ignore[no-any-return]
+            result, error = task.result()
+            if error is not None:
+                raise error
+            return cast("_Result", result)
         task.cancel()
         await asyncio.wait([task], timeout=_GRACE)
     except asyncio.CancelledError:
@@ -157,13 +160,6 @@ async def _contained(work: Awaitable[_Result]) -> tuple[_Result | None, BaseExce
         return None, error
     except BaseException as error:
         return None, PluginFailed(f"it raised {type(error).__name__}")
-
-
-def _outcome(task: asyncio.Task[tuple[Any, BaseException | None]]) -> Any:
-    result, error = task.result()
-    if error is not None:
-        raise error
-    return result
 
 
 async def _end(task: asyncio.Task[Any], ended: asyncio.Event) -> None:

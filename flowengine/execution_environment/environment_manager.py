@@ -13,11 +13,11 @@ import builtins
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from flowengine.errors import Conflict, Hint, StoreError, UsageError
 from flowengine.execution_environment import reaper
@@ -25,7 +25,6 @@ from flowengine.execution_environment.bookkeeping.books import Books, Capacity, 
 from flowengine.execution_environment.bookkeeping.instances import (
     Handle,
     Instance,
-    Record,
     describe,
     describe_spec,
 )
@@ -51,7 +50,6 @@ from flowengine.sdk.processes import is_dead, this_process
 from flowengine.sdk.python.user_code import until_done
 from flowengine.store_folder import claim, find_store, state_folder
 
-_Result = TypeVar("_Result")
 _FLUSH = 1.0
 """Seconds that subscribers have to receive the last events when a manager is closed."""
 
@@ -99,6 +97,8 @@ class EnvironmentManager:
             [Path(each).absolute() for each in guarded],
         )
         self._books = Books(self.id, clock, capacity)
+        self.pid = self._books.pid
+        """Id of the process that it belongs to."""
         self._closings = ClosingTasks(self._books, self._around)
         self._queue = PlaceQueue(self._books, clock, self._closings)
         self._acquisition = Acquisition(self._books, self._around, self._queue, self._closings)
@@ -142,7 +142,14 @@ class EnvironmentManager:
             Refused: A policy denies it.
         """
         refuse_in_loop(None, "await async_ensure()")
-        return self._now(self._acquire(spec, holder))
+        acquired = self._acquire(spec, holder)
+        if isinstance(acquired, Handle):
+            return acquired
+        try:
+            return acquired.result()
+        except BaseException:
+            self._acquisition.decline(acquired)
+            raise
 
     async def async_ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
         """Open an environment like `ensure`, in any event loop."""
@@ -169,7 +176,7 @@ class EnvironmentManager:
             SpecInvalid: Two have one name.
             EnvironmentFailure: One cannot be opened. Those before it were released.
         """
-        return self._blocking(self._ensure_all(specs, holder), "await async_ensure_all()")
+        return background().run(self._ensure_all(specs, holder), "await async_ensure_all()")
 
     async def async_ensure_all(
         self, specs: Sequence[Given], *, holder: str | None = None
@@ -259,7 +266,7 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_release_scope` instead.
         """
-        return self._blocking(
+        return background().run(
             self._scope_release.release(scope, owner_id), "await async_release_scope()"
         )
 
@@ -283,7 +290,7 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_suspend_scope` instead.
         """
-        return self._blocking(
+        return background().run(
             self._scope_release.suspend(scope, owner_id), "await async_suspend_scope()"
         )
 
@@ -302,7 +309,7 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_close` instead.
         """
-        report = self._blocking(self._close(), "await async_close()")
+        report = background().run(self._close(), "await async_close()")
         self._books.events.flush(_FLUSH)
         return report
 
@@ -426,16 +433,11 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_reap` instead.
         """
-        return self._blocking(self._reap(), "await async_reap()")
+        return background().run(self._reap(), "await async_reap()")
 
     async def async_reap(self) -> builtins.list[dict[str, Any]]:
         """Clean up leftovers like `reap`, in any event loop."""
         return await background().wait(self._reap())
-
-    @property
-    def pid(self) -> int:
-        """Id of the process that it belongs to."""
-        return self._books.pid
 
     # Records of this process and others
 
@@ -506,7 +508,7 @@ class EnvironmentManager:
                 ),
             )
         ending = reaper.end_entry(entry, self._around, self._books)
-        return self._blocking(ending, "call it in a thread without a loop")
+        return background().run(ending, "call it in a thread without a loop")
 
     def examine(self) -> builtins.list[dict[str, Any]]:
         """Probe every kind of environment in every sandbox, without opening one.
@@ -514,7 +516,7 @@ class EnvironmentManager:
         Returns:
             The abilities of this machine, as returned by `flowengine.execution_environment.reaper`.
         """
-        return self._blocking(examine(self._around), "call it in a thread without a loop")
+        return background().run(examine(self._around), "call it in a thread without a loop")
 
     # Internals
 
@@ -524,42 +526,28 @@ class EnvironmentManager:
             self._sweep_once()
         return acquired
 
-    def _now(self, acquired: Handle | Future[Handle]) -> Handle:
-        if isinstance(acquired, Handle):
-            return acquired
-        try:
-            return acquired.result()
-        except BaseException:
-            self._acquisition.decline(acquired)
-            raise
-
     async def _ensure_all(
         self, specs: Sequence[Given], holder: str | None
     ) -> builtins.list[Handle]:
         records = [self._books.record(spec) for spec in specs]
         check_names(record.spec for record in records)
-        async with self._queue.together(records):
-            return await self._have_all(records, holder)
-
-    async def _have_all(
-        self, records: Sequence[Record], holder: str | None
-    ) -> builtins.list[Handle]:
-        await self._queue.reserve(records)
         handles: builtins.list[Handle] = []
-        try:
-            for record in records:
-                try:
-                    handles += [await self._acquisition.have(record, holder)]
-                except StepError as error:
-                    error.environment = record.spec.id
-                    raise
-        except BaseException:
-            for handle in reversed(handles):
-                if (closing := self._closings.give_back(handle)) is not None:
-                    await until_done(closing)
-            raise
-        finally:
-            self._queue.unreserve(records)
+        async with self._queue.together(records):
+            await self._queue.reserve(records)
+            try:
+                for record in records:
+                    try:
+                        handles += [await self._acquisition.have(record, holder)]
+                    except StepError as error:
+                        error.environment = record.spec.id
+                        raise
+            except BaseException:
+                for handle in reversed(handles):
+                    if (closing := self._closings.give_back(handle)) is not None:
+                        await until_done(closing)
+                raise
+            finally:
+                self._queue.unreserve(records)
         return handles
 
     def _give_back(self, given: Handle | str) -> tuple[Instance, Future[str | None]] | None:
@@ -584,19 +572,12 @@ class EnvironmentManager:
 
     async def _close(self) -> ReleaseReport:
         report = await self._scope_release.close(self._wanted)
-        await self._end_sweep()
-        process_end.forget(self)
-        return report
-
-    async def _end_sweep(self) -> None:
-        """Stop the search for leftovers, so that the directory is no longer accessed."""
         sweeping, self._sweeping = self._sweeping, None
-        if sweeping is not None:
+        if sweeping is not None:  # it would still access the directory
             with contextlib.suppress(Exception):  # errors of a sweep that was not requested
                 await asyncio.wait_for(asyncio.wrap_future(sweeping), self._around.bounds.sweep)
-
-    def _blocking(self, work: Coroutine[Any, Any, _Result], instead: str) -> _Result:
-        return background().run(work, instead)
+        process_end.forget(self)
+        return report
 
 
 class EnvironmentUse:

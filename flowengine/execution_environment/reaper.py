@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.observation import PREFIX, Event
 from flowengine.execution_environment.registry.entries import RegistryEntry, remove_drafts
 from flowengine.execution_environment.registry.workspaces import Wanted
-from flowengine.execution_environment.resources.closing import end_traced
+from flowengine.execution_environment.resources.closing import called, end_traced
 from flowengine.execution_environment.resources.opening import ManagerServices, choose, owner_of
 from flowengine.execution_environment.specs import providers
 from flowengine.execution_environment.specs.spec import check_spec
@@ -88,16 +87,7 @@ async def end_entry(entry: RegistryEntry, around: ManagerServices, books: Books)
 
 async def _reap_entry(entry: RegistryEntry, around: ManagerServices, books: Books) -> Reaped:
     leftover = entry.leftover
-    reaped: Reaped = {
-        "what": "environment",
-        "id": leftover.id,
-        "kind": leftover.kind,
-        "provider": leftover.provider,
-        "scope": entry.data["scope"],
-        "owner_id": entry.data["owner_id"],
-        "resource_key": entry.data["resource_key"],
-        "state": entry.data["state"],
-    }
+    reaped: Reaped = {"what": "environment", **entry.named, "state": entry.data["state"]}
     await on_thread(lambda: end_traced(leftover.mark, leftover.facts, leftover.owner.boot))
     error = await _reap_by_provider(leftover, around)
     if error is None:
@@ -122,7 +112,7 @@ async def _reap_by_provider(leftover: Leftover, around: ManagerServices) -> str 
         return None if known else "UnknownKind"
     for each in reapers:
         try:
-            await within(around.clock, around.bounds.release, _called(each, leftover))
+            await within(around.clock, around.bounds.release, called(each, leftover))
         except Exception as error:
             return type(error).__name__
     return None
@@ -149,15 +139,9 @@ async def _sweep_labels(around: ManagerServices) -> None:
     """Let the loaded sandboxes and providers search for labels of dead owners."""
     for each in providers.sweepers():
         try:
-            await within(around.clock, around.bounds.release, _called(each, is_dead))
+            await within(around.clock, around.bounds.release, called(each, is_dead))
         except Exception:
             continue  # for example, without a daemon, and thus without labels
-
-
-async def _called(work: Callable[[Any], Any], given: Any) -> None:
-    result = work(given)
-    if inspect.isawaitable(result):
-        await result
 
 
 def _event(entry: RegistryEntry, now: float) -> Event:

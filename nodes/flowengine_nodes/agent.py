@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -310,7 +309,15 @@ class Turn(StepKind):
             instructed.append(await _instructions(context, task, input, taken.changed_context))
             return instructed[0]
 
-        made = await taken.result(instructions, partial(_judge, context))
+        async def judge(check: Mapping[str, Any], given: Mapping[str, Plain]) -> object:
+            # The function of a check of arriving text is never called on the event loop itself.
+            function = look_at(
+                await context.on_thread(lambda: function_of(context, check["function"]))
+            )
+            arguments = function.arguments(context, {"args": given})
+            return await Python().called(context, function._replace(is_quick=False), arguments)
+
+        made = await taken.result(instructions, judge)
         if instructed and "instructions" in task["agent"]:
             made["instructions"] = instructed[0]  # nothing else records the result of a function
         return made
@@ -384,15 +391,6 @@ class Ahead(StepKind):
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether functions or types of the program take part."""
         return not {"instructions", "returns_type"}.isdisjoint(task["agent"])
-
-
-async def _judge(
-    context: StepContext, check: Mapping[str, Any], arguments: Mapping[str, Plain]
-) -> object:
-    """Call the function of a check of arriving text, never on the event loop itself."""
-    function = look_at(await context.on_thread(lambda: function_of(context, check["function"])))
-    given = function.arguments(context, {"args": arguments})
-    return await Python().called(context, function._replace(is_quick=False), given)
 
 
 async def _instructions(

@@ -7,47 +7,36 @@ from typing import Any
 from flowengine.sdk import NeedsApproval, Plain, StepContext, Tool, ToolError
 from flowengine.sdk.tools import browser_tools
 from flowengine.sdk.tools.browser_tools import BROWSER
-from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 
 
 async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Any:
     """Call one of these tools.
 
+    `browse` opens an address, performs actions in order, and returns the resulting page. If an
+    action requires approval, the step waits after performing the previous ones. The state that it
+    then needs is kept with the approval.
+
     Args:
         context: The attempt.
         tool: Its name.
         args: Its arguments.
-    """
-    browser = context.resources[BROWSER]
-    if tool == "browse":
-        return await _browse(context, browser, **args)
-    approved = (context.approval or {}).get("found")
-    return await browser_tools.call(browser, tool, args, approved, picture=context.for_model)
-
-
-async def _browse(
-    context: StepContext,
-    browser: Any,
-    url: str = "",
-    actions: list[dict[str, Any]] | None = None,
-    screenshot: bool = False,
-    full_page: bool = False,
-) -> Plain:
-    """Open an address, perform actions in order, and return the resulting page.
-
-    If an action requires approval, the step waits after performing the previous ones. The state
-    that it then needs is kept with the approval.
 
     Raises:
         NeedsApproval: An action requires approval. This action and later ones were not
             performed.
         ToolError: An action failed. Later ones were not performed.
     """
+    browser = context.resources[BROWSER]
+    approved = (context.approval or {}).get("found")
+    if tool != "browse":
+        return await browser_tools.call(browser, tool, args, approved, picture=context.for_model)
+    url, screenshot = args.get("url"), args.get("screenshot", False)
     steps: list[dict[str, Any]] = [{"action": "navigate", "url": url}] if url else []
-    steps += actions or []
+    steps += args.get("actions") or []
     if screenshot or not steps:
-        steps.append({"action": "screenshot", "full_page": full_page})
-    approved = (context.approval or {}).get("found") or {}
+        steps.append({"action": "screenshot", "full_page": args.get("full_page", False)})
+    approved = approved or {}
     before = approved.get("before") or {}
     done = before.get("done", 0)
     downloads: list[Plain] = [*before.get("downloads", ())]

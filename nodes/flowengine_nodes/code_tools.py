@@ -6,31 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flowengine.sdk import Command, Plain, StepContext, Tool, ToolError
-
-TEXT: dict[str, Plain] = {"type": "string"}
-WHOLE: dict[str, Plain] = {"type": "integer"}
-FLAG: dict[str, Plain] = {"type": "boolean"}
-
-
-def record(properties: dict[str, Plain], required: list[str] | None = None) -> dict[str, Plain]:
-    """Return the schema of an object.
-
-    Args:
-        properties: Its allowed properties.
-        required: Its required properties. Default: all.
-    """
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties] if required is None else required,
-        "additionalProperties": False,
-    }
-
-
-def listed(items: dict[str, Plain]) -> dict[str, Plain]:
-    """Return the schema of a list."""
-    return {"type": "array", "items": items}
-
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 
 TIMEOUT = 120
 """Seconds, if the caller sets no timeout."""

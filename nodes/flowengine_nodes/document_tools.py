@@ -14,7 +14,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 from flowengine_nodes.file_tools import FILES, folder_of, kept_file, read_kept
 
 LARGEST = 64 * 1024 * 1024
@@ -50,9 +50,23 @@ async def call(
     """
     has_files = may_use_folder or FILES in context.resources
     folder = folder_of(context) if has_files else _NoFolder()
-    if tool == "visit_page":
-        return await _visit_page(context, folder, **args)
-    return await _read_document(context, folder, **args)
+    if tool == "read_document":
+        return await _read_document(context, folder, **args)
+    resource, address = context.resources[DOCUMENTS], args["address"]
+    source: str | bytes = address
+    if "://" not in address:
+        try:
+            source = await context.on_thread(lambda: folder.read(address, LARGEST))
+        except ToolError as error:
+            listed = await context.on_thread(lambda: _listing(folder, address))
+            if listed is not None:
+                source = listed
+            elif not resource.is_host(address):
+                raise error
+    page, find, name = args.get("page", 1), args.get("find", ""), posixpath.basename(address)
+    view = await resource.async_page(source, page, find, name, address)
+    text = await _described(context, resource, view, args.get("question", ""))
+    return view._replace(text=text).as_text()
 
 
 async def _read_document(
@@ -140,30 +154,6 @@ async def _described(context: StepContext, resource: Any, view: Any, question: s
 
 def _eyes(context: StepContext, resource: Any) -> str:
     return in_folder(resource.vision_model, context.execution.workdir)
-
-
-async def _visit_page(
-    context: StepContext,
-    folder: Any,
-    address: str,
-    page: int = 1,
-    find: str = "",
-    question: str = "",
-) -> Plain:
-    """Return a page in the form for a model."""
-    resource = context.resources[DOCUMENTS]
-    source: str | bytes = address
-    if "://" not in address:
-        try:
-            source = await context.on_thread(lambda: folder.read(address, LARGEST))
-        except ToolError as error:
-            listed = await context.on_thread(lambda: _listing(folder, address))
-            if listed is not None:
-                source = listed
-            elif not resource.is_host(address):
-                raise error
-    view = await resource.async_page(source, page, find, posixpath.basename(address), address)
-    return view._replace(text=await _described(context, resource, view, question)).as_text()
 
 
 def _listing(folder: Any, path: str) -> bytes | None:

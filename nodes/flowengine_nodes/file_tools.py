@@ -13,8 +13,8 @@ from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
 from flowengine.sdk.files.confined_files import Below
 from flowengine.sdk.steps.previews import PreviewContext
 from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 from flowengine_documents.encodings import codec_of
-from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 
 LARGEST = 16 * 1024 * 1024
 """Maximum size of a file that is read as text into the execution, in bytes."""

@@ -27,6 +27,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.texts.sizes import size_text
+from flowengine.sdk.tools.schemas import TEXT, record
 from flowengine.sdk.web.connections import Network, PlaceRefused, Rules
 from flowengine.sdk.web.responses import (
     BadAnswer,
@@ -37,6 +38,8 @@ from flowengine.sdk.web.responses import (
     check_headers,
     failure_reason,
     followed,
+    phrase_of,
+    retry_after,
 )
 from flowengine.sdk.web.urls import PORTS, Url, UrlRefused, read_url, scheme_of
 from flowengine_nodes.http_bodies import (
@@ -48,7 +51,6 @@ from flowengine_nodes.http_bodies import (
     decoded,
     is_json,
     is_text,
-    phrase_of,
     request_body,
     with_query,
 )
@@ -133,8 +135,8 @@ class Http(StepKind):
                 "auth": {
                     "description": "Credentials of the Authorization header.",
                     "anyOf": [
-                        _closed("bearer"),
-                        _closed("username", "password"),
+                        record({"bearer": TEXT}),
+                        record({"username": TEXT, "password": TEXT}),
                     ],
                     "examples": [{"bearer": "${{ secrets.TOKEN }}"}],
                 },
@@ -237,15 +239,6 @@ class Http(StepKind):
         return http_text(output)
 
 
-def _closed(*names: str) -> dict[str, Plain]:
-    return {
-        "type": "object",
-        "properties": {name: {"type": "string"} for name in names},
-        "required": list(names),
-        "additionalProperties": False,
-    }
-
-
 # Request
 
 
@@ -268,7 +261,13 @@ def _request(
     try:
         url = _url(input["url"], input.get("query") or {})
         body = request_body(input.get("body"), headers)
-        _add_key(method, headers, task.get("idempotency_header", KEY_HEADER), context)
+        header = task.get("idempotency_header", KEY_HEADER)
+        key_header = KEY_HEADER if header is None else str(header)
+        changes = method not in _HARMLESS and header is not False
+        if changes and key_header.lower() not in map(str.lower, headers):
+            from urllib.parse import quote
+
+            headers[key_header] = quote(context.idempotency_key, safe=_PLAIN)
         if context.traceparent is not None and TRACE_HEADER not in map(str.lower, headers):
             headers[TRACE_HEADER] = context.traceparent
         check_headers(headers)
@@ -294,19 +293,6 @@ def _url(text: str, query: Mapping[str, Any]) -> Url:
 
 def _without_query(url: Url) -> str:
     return str(url).partition("?")[0]
-
-
-def _add_key(
-    method: str, headers: dict[str, str], header: str | bool | None, context: StepContext
-) -> None:
-    """Add the idempotency key to a request that may change data, unless its header is set."""
-    if method in _HARMLESS or header is False:
-        return
-    name = KEY_HEADER if header is None else str(header)
-    if name.lower() not in map(str.lower, headers):
-        from urllib.parse import quote
-
-        headers[name] = quote(context.idempotency_key, safe=_PLAIN)
 
 
 def _authorization(auth: Mapping[str, str]) -> str:
@@ -354,30 +340,20 @@ async def _answer(
                     retryable=False,
                 ) from None
             except (BadAnswer, OSError) as error:  # the request was made
-                raise _incomplete(error, head, file, context, place) from None
+                file.seek(0)
+                text = decoded(file.read(LARGEST_TEXT), head.headers.get("content-type", ""))
+                data: dict[str, Plain] = {"status": head.status, "headers": dict(head.headers)}
+                data["body"] = beginning(text, context.mask)  # the part that was received
+                message = f"{place}: {body_failure(head, error)}"
+                if isinstance(error, TimeoutError):
+                    raise Timeout(message, data=data) from None
+                again = isinstance(error, OSError)
+                raise HttpError(message, data=data, retryable=again) from None
         return {
             "status": head.status,
             "headers": dict(head.headers),
             "body": await _body(file, head, _form(head, form), chain[-1], context, place),
         }
-
-
-def _incomplete(
-    error: BadAnswer | OSError,
-    head: ResponseHead,
-    file: IO[bytes],
-    context: StepContext,
-    place: str,
-) -> HttpError | Timeout:
-    """Return the error for a response whose body broke off. It contains the received part."""
-    file.seek(0)
-    text = decoded(file.read(LARGEST_TEXT), head.headers.get("content-type", ""))
-    data: dict[str, Plain] = {"status": head.status, "headers": dict(head.headers)}
-    data["body"] = beginning(text, context.mask)
-    message = f"{place}: {body_failure(head, error)}"
-    if isinstance(error, TimeoutError):
-        return Timeout(message, data=data)
-    return HttpError(message, data=data, retryable=isinstance(error, OSError))
 
 
 async def _body(
@@ -426,22 +402,5 @@ def _judge(answer: Mapping[str, Any], accept: Any, context: StepContext, place: 
         f"{place}: status {status}" + (f" ({phrase})" if phrase else ""),
         data={**answer, "body": body},
         retryable=status >= 500 or status in _RETRYABLE,
-        retry_after=_retry_after(answer["headers"].get("retry-after")),
+        retry_after=retry_after(answer["headers"].get("retry-after")),
     )
-
-
-def _retry_after(header: str | None) -> float | None:
-    """Return the seconds that a server requests to wait, as a number or a date."""
-    import time
-    from email.utils import parsedate_to_datetime
-
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, OverflowError, TypeError):
-        return None

@@ -26,16 +26,6 @@ _TEXT = re.compile(
 _JSON = re.compile(r".*(/(x-)?|\+)json")
 
 
-def phrase_of(status: int) -> str:
-    """Return the standard phrase of a status, empty if it has none."""
-    from http import HTTPStatus
-
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
 def is_text(content_type: str) -> bool:
     """Return whether a body of this type is text, JSON included."""
     return _TEXT.fullmatch(content_type.partition(";")[0].strip().lower()) is not None

@@ -6,14 +6,14 @@ from typing import Any
 
 from flowengine.sdk import Plain, StepContext, Tool
 from flowengine.sdk.texts.untrusted import marked
-from flowengine_nodes.code_tools import TEXT, WHOLE, record
+from flowengine.sdk.tools.schemas import TEXT, WHOLE, record
+from flowengine.sdk.web.responses import phrase_of
 from flowengine_nodes.http_bodies import (
     KEY_HEADER,
     as_data,
     decoded,
     is_json,
     is_text,
-    phrase_of,
     request_body,
     with_query,
 )
@@ -50,7 +50,8 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
     kept = None
     if answer.body and text is None:
         name = answer.url.partition("?")[0].rstrip("/").rpartition("/")[2] or "body"
-        kept = await context.on_thread(lambda: _kept(context, answer.body, name))
+        artifacts = context.execution.artifacts
+        kept = await context.on_thread(lambda: dict(artifacts.put(answer.body, name)))
     if context.for_model:
         return _answer_text(method, args["url"], answer, text if kept is None else kept)
     data: Plain = text or kept
@@ -62,10 +63,6 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         "url": answer.url,
         "body": data,
     }
-
-
-def _kept(context: StepContext, data: bytes, name: str) -> dict[str, Plain]:
-    return dict(context.execution.artifacts.put(data, name))
 
 
 def _answer_text(method: str, url: str, answer: Any, body: Plain) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 from flowengine.sdk import Plain, StepContext, StepKind, ToolError
 from flowengine.sdk.steps.progress import progress_text
+from flowengine.sdk.tools.schemas import TEXT, listed
 from flowengine_nodes.file_tools import TAB, lines_of, without_end
 
-_TEXT: dict[str, Plain] = {"type": "string"}
-_TEXTS: dict[str, Plain] = {"type": "array", "items": _TEXT}
+_TEXTS = listed(TEXT)
 _SERVER: dict[str, Plain] = {
     "command": {
         "description": "The program to start, or the program with its arguments.",
@@ -30,12 +30,12 @@ _SERVER: dict[str, Plain] = {
         "examples": [{"TOKEN": "${{ secrets.TOKEN }}"}],
     },
     "cwd": {
-        **_TEXT,
+        **TEXT,
         "description": "Its working directory. Default: the working directory.",
         "examples": ["data"],
     },
     "url": {
-        **_TEXT,
+        **TEXT,
         "description": "The address of a server with streamable HTTP.",
         "examples": ["https://mcp.example.com"],
     },
@@ -51,18 +51,18 @@ _SERVER: dict[str, Plain] = {
                 "type": "object",
                 "properties": {
                     "client_id": {
-                        **_TEXT,
+                        **TEXT,
                         "description": "The id of a registered client, or the address of its "
                         "client metadata document.",
                     },
-                    "client_secret": {**_TEXT, "description": "Its secret, by reference."},
+                    "client_secret": {**TEXT, "description": "Its secret, by reference."},
                     "scopes": {**_TEXTS, "description": "The scopes to request."},
                     "grant": {
                         "enum": ["authorization_code", "client_credentials"],
                         "description": "`client_credentials`: the client acts for itself.",
                         "default": "authorization_code",
                     },
-                    "issuer": {**_TEXT, "description": "The only authorization server to use."},
+                    "issuer": {**TEXT, "description": "The only authorization server to use."},
                 },
                 "additionalProperties": False,
             },
@@ -100,13 +100,13 @@ _SERVER: dict[str, Plain] = {
     },
     "mounts": {
         "type": "object",
-        "additionalProperties": _TEXT,
+        "additionalProperties": TEXT,
         "description": "Directories in a server's sandbox: environment of kind `files` → "
         "directory inside.",
         "examples": [{"docs": "/docs"}],
     },
     "provider": {
-        "anyOf": [_TEXT, {**_TEXTS, "minItems": 1}],
+        "anyOf": [TEXT, {**_TEXTS, "minItems": 1}],
         "description": "The sandbox that the server runs in, or several in order of "
         "preference. `host` means none. Default: `namespace` for commands "
         "that download their program, such as `npx` and `uvx`, otherwise "
@@ -119,7 +119,7 @@ _SERVER: dict[str, Plain] = {
         "examples": [{"network": ["api.example.com:443"]}],
     },
     "in": {
-        "anyOf": [_TEXT, {"type": "object", "minProperties": 1, "maxProperties": 1}],
+        "anyOf": [TEXT, {"type": "object", "minProperties": 1, "maxProperties": 1}],
         "description": "A declared environment of kind `mcp`, instead of a separate server.",
         "examples": ["units"],
     },

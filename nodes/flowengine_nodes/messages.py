@@ -1,9 +1,10 @@
-"""`slack` and `smtp`: messages to users, from arguments or from a notification."""
+"""`slack`, `smtp` and `webhook`: messages to users and services, from arguments or notices."""
 
 from __future__ import annotations
 
 import json
 import smtplib
+import time
 from collections.abc import Mapping
 from email.message import EmailMessage
 from html import escape
@@ -23,7 +24,8 @@ from flowengine.sdk import (
     printable,
 )
 from flowengine.sdk.texts.visible_text import printable_lines
-from flowengine_nodes.code_tools import TEXT, record
+from flowengine.sdk.tools.schemas import TEXT, record
+from flowengine.sdk.web.signatures import signature, signing_key
 from flowengine_nodes.http import Http
 
 # Texts of messages to users, from arguments or from a notification.
@@ -440,3 +442,107 @@ def _refused(place: str, code: int, reply: bytes | str) -> ToolError:
     text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
     message = f"{place} answered {code} {printable(text)[:_LONGEST_REPLY]}"
     return ToolError(message, retryable=code < 500)
+
+
+# `webhook`: reports an event to another service, signed by Standard Webhooks.
+
+_ARGS = arguments(
+    {
+        "type": {**TEXT, "description": "What has happened: `order.paid`."},
+        "data": {"description": "The data of the event."},
+    }
+)
+
+
+class Webhook(StepKind):
+    """Delivers an event to a service."""
+
+    secrets = ("url", "secret")
+    takes_arguments = True
+    effect = "idempotent"
+    synonyms = (
+        Synonym("uri endpoint address href", "write 'url: …'", "url"),
+        Synonym("key signing_secret signing_key token", "write 'secret: …'", "secret"),
+    )
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the configuration of `webhook`."""
+        return record(
+            {
+                "url": {
+                    **TEXT,
+                    "description": "Where the event is posted.",
+                    "examples": ["https://shop.example.com/hooks/flows"],
+                },
+                "secret": {
+                    **TEXT,
+                    "description": "The secret that both sides know: 24 to 64 bytes in base64, "
+                    "after `whsec_`.",
+                    "examples": ["${{ secrets.WEBHOOK }}"],
+                },
+            },
+            ["url", "secret"],
+        )
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return the arguments and the result of a delivery."""
+        returns = record({"id": TEXT})
+        return CallSignature(_ARGS, returns, description="Report an event to a service.")
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Deliver an event.
+
+        Args:
+            context: The attempt.
+            task: Nothing of interest.
+            input: `args`, and those that the flow fixes. `configuration` contains the others.
+
+        Returns:
+            `{id}`, the `webhook-id`, the same in every attempt.
+
+        Raises:
+            HttpError: It was refused or redirected, or there was no response.
+            Timeout: The service stopped responding.
+            ValidationError: The event is missing, or the secret or the address is not valid.
+        """
+        configuration = input["configuration"]
+        try:
+            key = signing_key(configuration["secret"])
+        except ValueError as error:
+            raise ValidationError(f"the secret of the webhook is not valid: {error}") from None
+        event = _event({**input["args"], **input.get("bind", {})})
+        id, seconds = context.idempotency_key, str(int(time.time()))
+        body = json.dumps(event, ensure_ascii=False, default=str).encode()
+        headers = {
+            "Content-Type": "application/json",
+            "webhook-id": id,
+            "webhook-timestamp": seconds,
+            "webhook-signature": signature(key, id, seconds, body),
+        }
+        request = {"url": configuration["url"], "headers": headers, "body": body}
+        await deliver(context, request)
+        return {"id": id}
+
+
+def _event(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a delivery: `type`, `timestamp` and `data`.
+
+    Raises:
+        ValidationError: The event is missing.
+    """
+    if (execution := args.get("execution")) is not None:
+        type, at, data = f"execution.{execution['status']}", execution["ended_at"], execution
+    elif (approval := args.get("approval")) is not None:
+        type, at, data = f"approval.{approval['why']}", approval["since"], approval
+    elif args.get("type"):
+        type, at, data = args["type"], None, args.get("data")
+    else:
+        raise ValidationError(
+            "a webhook needs a 'type', or the 'approval' or 'execution' of a notification"
+        )
+    stamp = {} if at is None else {"timestamp": at}
+    return {"type": type, **stamp, "data": data}

@@ -188,13 +188,7 @@ class Python(StepKind):
             return lambda context, input: write(call(**function.arguments(context, input)))
         if function.context or any(name in function.parameters for name in INJECTED):
             return lambda context, input: call(**function.arguments(context, input))
-        if function.convert is not None:
-            return lambda context, input: call(**function.given(input))
-        return lambda context, input: (
-            call(**input["args"])
-            if "bind" not in input
-            else call(**{**input["args"], **input["bind"]})
-        )
+        return lambda context, input: call(**function.given(input))
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -219,27 +213,24 @@ class Python(StepKind):
         self, context: StepContext, function: Function, arguments: dict[str, Any]
     ) -> Any:
         """Call a function, on a thread if it could block, and return its result."""
+        import asyncio
+
         with UsersCode():
             if function.is_async or function.is_quick:
                 result = function.call(**arguments)
             else:
-                result = await self._on_thread(context, function, arguments)
+                try:
+                    result = await context.on_thread(
+                        lambda: function.call(**arguments), settles=True
+                    )
+                except asyncio.CancelledError:
+                    context.log.warning(
+                        "cancelled, but a Python function cannot be stopped: %s keeps running in "
+                        "its thread until it returns, and its result is dropped",
+                        getattr(function.call, "__name__", function.call),
+                    )
+                    raise
             return await result if hasattr(result, "__await__") else result
-
-    async def _on_thread(
-        self, context: StepContext, function: Function, arguments: dict[str, Any]
-    ) -> Any:
-        import asyncio
-
-        try:
-            return await context.on_thread(lambda: function.call(**arguments), settles=True)
-        except asyncio.CancelledError:
-            context.log.warning(
-                "cancelled, but a Python function cannot be stopped: %s keeps running in its "
-                "thread until it returns, and its result is dropped",
-                getattr(function.call, "__name__", function.call),
-            )
-            raise
 
     def _function(self, task: Mapping[str, Plain]) -> Function:
         key = (task["function"], task.get("folder"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from flowengine.sdk import Effect, Plain, StepContext, Tool, ToolError, ValidationError
 from flowengine.sdk.environments.network_hints import network_hint
-from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 
 SHELL = "shell"
 """The kind of environment, and the default name of the environment used."""

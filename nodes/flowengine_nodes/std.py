@@ -9,6 +9,7 @@ from flowengine.sdk import CallSignature, Plain, StepContext, StepError, StepKin
 from flowengine.sdk.steps.previews import PreviewContext
 from flowengine.sdk.steps.step_kind import Effect, KindPlace
 from flowengine.sdk.texts.untrusted import marked, quotes
+from flowengine.sdk.tools.schemas import TEXT, record
 from flowengine_nodes import (
     browser_tools,
     code_tools,
@@ -17,7 +18,6 @@ from flowengine_nodes import (
     http_tool,
     shell_tools,
 )
-from flowengine_nodes.code_tools import TEXT, record
 from flowengine_nodes.file_tools import LARGEST
 from flowengine_nodes.mcp import tool_text
 

@@ -23,7 +23,7 @@ from flowengine.sdk import (
     ToolError,
 )
 from flowengine.sdk.environments.resources import background
-from flowengine_nodes.code_tools import TEXT, listed, record
+from flowengine.sdk.tools.schemas import TEXT, listed, record
 from flowengine_nodes.mcp import search_text
 
 PROVIDERS = (

@@ -128,9 +128,9 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
     try:
         if not action.on_element:
             named = None
-            if acting.guard.asks and name == "press" and fields.keys() & _ELEMENT.keys():
+            if acting.session.guard.asks and name == "press" and fields.keys() & _ELEMENT.keys():
                 named = await find(acting, fields.get("ref"), fields.get("selector"))
-            await acting.guard.check(_planned(acting, name, fields, named))
+            await acting.session.guard.check(_planned(acting, name, fields, named))
             return await action.run(acting, **fields)
         ref, selector = fields.pop("ref", None), fields.pop("selector", None)
         element = await find(acting, ref, selector, hidden=action.hidden)
@@ -139,7 +139,7 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
         if not action.hidden:
             values = [str(each) for each in fields.get("values", ())]
             await usable(acting, element, name, values if name == "select" else None)
-        await acting.guard.check(_planned(acting, name, fields, element))
+        await acting.session.guard.check(_planned(acting, name, fields, element))
         return await action.run(acting, element, **fields)
     except library.TimeoutError as error:
         reason = reason_of(error)

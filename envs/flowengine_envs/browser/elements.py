@@ -161,7 +161,7 @@ async def usable(
         try:  # It tries several ways of scrolling before it fails.
             await element.hover(trial=True, timeout=_PATIENCE * 1000)
         except library.TimeoutError as error:
-            if "covered" in (why := reason_of(error)) and not acting.tab.requests.busy:
+            if "covered" in (why := reason_of(error)) and not acting.tab.requests.open:
                 raise ActionFailed(why) from None
 
 
@@ -196,7 +196,7 @@ async def _until(
     quiet = began - waited
     while why := await reason():
         now = loop.time()
-        if acting.tab.requests.busy:
+        if acting.tab.requests.open:
             quiet = now
         if now - quiet >= _PATIENCE or now - began >= acting.action_timeout:
             raise ActionFailed(f"{what}{why}")

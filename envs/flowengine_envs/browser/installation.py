@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from flowengine_envs.documents import conversion
+from flowengine_envs.sandboxes.installations import is_below
 
 INSTALL = (
     "on Debian or Ubuntu: apt-get install chromium. Elsewhere: python -m playwright install "
@@ -71,9 +72,5 @@ def folders(named: str | None) -> tuple[str, ...]:
     places = [os.path.dirname(program)] if program is not None else []
     places += [str(played)] if played is not None else []
     shown = (sys.prefix, sys.base_prefix, "/usr")
-    new = [place for place in places if not _below(place, shown)]
+    new = [place for place in places if not is_below(place, shown)]
     return (*conversion.folders(), *new)
-
-
-def _below(place: str, folders: tuple[str, ...]) -> bool:
-    return any(Path(place).is_relative_to(folder) for folder in folders)

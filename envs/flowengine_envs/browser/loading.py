@@ -11,7 +11,7 @@ from typing import Any
 
 from flowengine.sdk.texts.visible_text import one_line
 from flowengine_envs.browser import library
-from flowengine_envs.browser.approvals import ApprovalGuard, FileUpload
+from flowengine_envs.browser.approvals import FileUpload
 from flowengine_envs.browser.requests import ActionFailed, reason_of, shown_url
 from flowengine_envs.browser.session import BrowserSession, TabState
 from flowengine_envs.network.proxy import NAME
@@ -58,11 +58,6 @@ class Acting:
     """The browser's messages about an invalid value that was filled in."""
 
     @property
-    def guard(self) -> ApprovalGuard:
-        """The approvals of the environment."""
-        return self.session.guard
-
-    @property
     def page(self) -> library.Page:
         return self.tab.page
 
@@ -78,7 +73,22 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
     deadline = loop.time() + acting.navigation_timeout
     acting.tab.requests.status = None
     late = f"timeout: the page has not been loaded after {acting.navigation_timeout:g} s"
-    response = await _response(acting, go, url, late)
+    response = None
+    try:
+        response = await go(acting.navigation_timeout * 1000)
+    except library.TimeoutError:
+        raise Navigation(shown_url(url), late) from None
+    except library.Error as error:
+        if "Download is starting" not in str(error):
+            if "ERR_ABORTED" not in str(error):
+                # Chromium is about to show its own error page, which would interrupt the next one.
+                with suppress(library.Error):
+                    await acting.page.wait_for_url(
+                        lambda at: at.startswith("chrome-error:"),
+                        wait_until="commit",
+                        timeout=_ERROR_PAGE * 1000,
+                    )
+            raise Navigation(shown_url(url), cause(reason_of(error))) from None
     document = acting.page.url.partition("#")[0]
     if response is not None:
         refused = response.headers.get("proxy-status", "").startswith(f"{NAME};")
@@ -91,28 +101,6 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
         await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)
     except library.TimeoutError:
         raise ActionFailed(f"{late} completely: this is the loaded part") from None
-
-
-async def _response(
-    acting: Acting, go: Callable[[float], Awaitable[Any]], url: str, late: str
-) -> Any:
-    """Start to load a page, and return the response. None: it is a download."""
-    try:
-        return await go(acting.navigation_timeout * 1000)
-    except library.TimeoutError:
-        raise Navigation(shown_url(url), late) from None
-    except library.Error as error:
-        if "Download is starting" in str(error):
-            return None
-        if "ERR_ABORTED" not in str(error):
-            # Chromium is about to show its own error page, which would interrupt the next one.
-            with suppress(library.Error):
-                await acting.page.wait_for_url(
-                    lambda at: at.startswith("chrome-error:"),
-                    wait_until="commit",
-                    timeout=_ERROR_PAGE * 1000,
-                )
-        raise Navigation(shown_url(url), cause(reason_of(error))) from None
 
 
 _CAUSES = {

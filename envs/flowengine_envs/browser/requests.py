@@ -137,28 +137,16 @@ class TabRequests:
         self._page = page
         self._coming: int | None = None
         self._untold: deque[str] = deque(maxlen=_MOST)
-        self._loading: set[library.Request] = set()
-        self._open: set[library.Request] = set()
+        self.loading: set[library.Request] = set()
+        """The pending ones for which an observation waits: those of the last action."""
+        self.open: set[library.Request] = set()
+        """The pending ones, which may change the page."""
         self._changed = asyncio.Event()
         page.on("request", self._began)
         page.on("response", self._answered)
         page.on("requestfinished", self._ended)
         page.on("requestfailed", self._failed)
         page.on("framenavigated", self._navigated)
-
-    @property
-    def loading(self) -> bool:
-        """Whether requests made since `count_from_now` are pending."""
-        return bool(self._loading)
-
-    @property
-    def busy(self) -> bool:
-        """Whether any pending request may change the page."""
-        return bool(self._open)
-
-    def count_from_now(self) -> None:
-        """Restrict later waits to requests made from now on."""
-        self._loading.clear()
 
     async def change(self) -> None:
         """Wait until a response has arrived or no request is pending."""
@@ -167,8 +155,8 @@ class TabRequests:
 
     def forget(self) -> None:
         """Stop waiting, because the page is closed."""
-        self._loading.clear()
-        self._open.clear()
+        self.loading.clear()
+        self.open.clear()
         self._changed.set()
 
     def untold(self) -> list[str]:
@@ -189,14 +177,14 @@ class TabRequests:
     def _began(self, asked: library.Request) -> None:
         if asked.redirected_from is None and self._is_page(asked):
             self.failures.clear()
-            self._open.clear()
+            self.open.clear()
         if asked.resource_type in _LOADED:
-            self._loading.add(asked)
-            self._open.add(asked)
+            self.loading.add(asked)
+            self.open.add(asked)
 
     def _ended(self, asked: library.Request) -> None:
-        self._loading.discard(asked)
-        self._open.discard(asked)
+        self.loading.discard(asked)
+        self.open.discard(asked)
         self._changed.set()
 
     def _answered(self, response: library.Response) -> None:

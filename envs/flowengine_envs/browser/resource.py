@@ -117,7 +117,7 @@ class Browser(Verbs):
     @property
     def browser(self) -> library.Browser | None:
         """The live browser. See `page`."""
-        return self._live().browser
+        return self._live().context.browser
 
     def _live(self) -> BrowserSession:
         self.check_open()
@@ -201,7 +201,7 @@ class Browser(Verbs):
         try:
             if action is not None and action.leaves:
                 name, fields = await self._answering(acting, name, fields)
-            acting.tab.requests.count_from_now()
+            acting.tab.requests.loading.clear()
             session.dialog_times.clear()
             async with asyncio.timeout(
                 self._bound(navigates=action is not None and action.navigates)

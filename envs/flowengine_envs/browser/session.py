@@ -7,7 +7,6 @@ import math
 import time
 from base64 import b64decode
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,6 @@ from flowengine_envs.browser import library
 from flowengine_envs.browser.approvals import ApprovalGuard
 from flowengine_envs.browser.chromium import ProfileServices
 from flowengine_envs.browser.long_messages import is_cut
-from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.browser.observation import DialogShown, Tab
 from flowengine_envs.browser.requests import Downloads, TabRequests, WorkspaceFiles, shown_url
 
@@ -220,6 +218,10 @@ class BrowserSession:
         self.answers: list[tuple[bool, str | None]] = []
         """Answers for the next dialogs: whether to accept, and with which text."""
         self._place = place
+        self.converter = place.converter
+        """The converter of its pages to Markdown."""
+        self.refused = place.refused
+        """Returns the connections refused since the last call."""
         self._most = most
         self._dialogs: list[DialogShown] = []
         self.dialog_times: deque[float] = deque(maxlen=_MANY_DIALOGS)
@@ -242,20 +244,6 @@ class BrowserSession:
     def alive(self) -> bool:
         """Whether the browser runs, as far as is known without I/O."""
         return not self._ended and self._place.alive
-
-    @property
-    def converter(self) -> Converter:
-        """The converter of its pages to Markdown."""
-        return self._place.converter
-
-    def refused(self) -> Sequence[str]:
-        """Return the connections refused since the last call."""
-        return self._place.refused()
-
-    @property
-    def browser(self) -> library.Browser | None:
-        """Playwright's object for the browser."""
-        return self.context.browser
 
     @property
     def tab(self) -> TabState:
@@ -330,13 +318,14 @@ class BrowserSession:
     async def _pages(self) -> int:
         """Return the browser's number of tabs."""
         if self._targets is None:
-            if self.browser is None or not self.tabs:
+            browser = self.context.browser
+            if browser is None or not self.tabs:
                 return 0
             own = await self.context.new_cdp_session(self.tabs[0].page)
             target = await own.send("Target.getTargetInfo")
             await own.detach()
             self._profile = target["targetInfo"]["browserContextId"]
-            self._targets = await self.browser.new_browser_cdp_session()
+            self._targets = await browser.new_browser_cdp_session()
         targets = (await self._targets.send("Target.getTargets"))["targetInfos"]
         kinds = [each["type"] for each in targets if each.get("browserContextId") == self._profile]
         return kinds.count("page")

@@ -34,6 +34,7 @@ from flowengine_envs.kinds.results import CommandResult, last_line
 from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import TIMEOUT
 from flowengine_envs.link.channel import Channel
+from flowengine_envs.sandboxes.installations import is_below
 
 _OWN = [
     Path(__file__).parents[1],
@@ -70,11 +71,7 @@ def _libraries() -> list[str]:
 def _not_shown(places: list[str]) -> tuple[str, ...]:
     """Return the directories outside of Python's own, which every sandbox shows."""
     shown = (sys.prefix, sys.base_prefix)
-    return tuple(
-        place
-        for place in dict.fromkeys(places)
-        if not any(Path(place).is_relative_to(folder) for folder in shown)
-    )
+    return tuple(place for place in dict.fromkeys(places) if not is_below(place, shown))
 
 
 MEMORY = 1024 * MIB

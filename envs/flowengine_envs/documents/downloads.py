@@ -58,10 +58,7 @@ class DownloadedFile:
     @property
     def reason(self) -> str:
         """Its status with the standard phrase."""
-        try:
-            return f"{self.status} {HTTPStatus(self.status).phrase}"
-        except ValueError:
-            return str(self.status)
+        return f"{self.status} {responses.phrase_of(self.status)}".rstrip()
 
 
 class DownloadLimits(NamedTuple):
@@ -73,24 +70,16 @@ class DownloadLimits(NamedTuple):
     """Including its redirects, without pauses between attempts."""
 
 
+@dataclass(frozen=True)
 class Downloader:
-    """Downloads files.
+    """Downloads files."""
 
-    Args:
-        client: Sends requests.
-        limits: Limits for one download.
-        pause: Waits for some seconds before another attempt.
-    """
-
-    def __init__(
-        self,
-        client: HttpClient,
-        limits: DownloadLimits,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._client = client
-        self._limits = limits
-        self._pause = pause
+    client: HttpClient
+    """Sends requests."""
+    limits: DownloadLimits
+    """Limits for one download."""
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Waits for some seconds before another attempt."""
 
     async def get(
         self, url: Url, to: Path, headers: Mapping[str, str] | None = None
@@ -113,7 +102,7 @@ class Downloader:
         """
         chain = [url]
         try:
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(self.limits.seconds):
                 while not isinstance(
                     downloaded := await self._tried(chain, to, headers or {}), DownloadedFile
                 ):
@@ -123,7 +112,7 @@ class Downloader:
             with suppress(FileNotFoundError):
                 os.unlink(to)
             if isinstance(error, TimeoutError):
-                waited = str(error) or f"it was not downloaded in {self._limits.seconds:g} s"
+                waited = str(error) or f"it was not downloaded in {self.limits.seconds:g} s"
                 raise Timeout(f"{responses.shown(chain)}: {waited}") from None
             raise
 
@@ -143,16 +132,16 @@ class Downloader:
                 if last or not isinstance(error, ConnectionInterrupted):
                     raise responses.failed(chain, error) from None
                 wait = 0.0
-            await self._pause(min(max(wait, _PAUSES[number]), _LONGEST_PAUSE))
+            await self.pause(min(max(wait, _PAUSES[number]), _LONGEST_PAUSE))
         raise AssertionError
 
     async def _asked(
         self, chain: list[Url], to: Path, headers: Mapping[str, str]
     ) -> tuple[DownloadedFile | Url, float | None]:
         """Send one request. Return its result, and the pause after which to repeat it, if any."""
-        request = WebRequest(_ACCEPTED, headers, lambda _: self._limits.bytes)
+        request = WebRequest(_ACCEPTED, headers, lambda _: self.limits.bytes)
         try:
-            async with responses.requested(self._client, chain, request) as (head, body):
+            async with responses.requested(self.client, chain, request) as (head, body):
                 if isinstance(body, Url):
                     return body, None
                 size, digest = 0, hashlib.sha256()
@@ -167,7 +156,8 @@ class Downloader:
         except UrlRefused as error:
             raise responses.refused(chain, error) from None
         downloaded = _download(chain, head, size, digest.hexdigest())
-        return downloaded, _retry_after(head) if head.status in _PASSING else None
+        wait = responses.retry_after(head.headers.get("retry-after")) or 0.0
+        return downloaded, wait if head.status in _PASSING else None
 
 
 def _download(chain: list[Url], head: ResponseHead, size: int, digest: str) -> DownloadedFile:
@@ -190,10 +180,3 @@ def _refresh(path: Path, head: ResponseHead) -> str:
     if refresh is None or int(refresh[1]) > _AT_ONCE:
         return ""
     return html.unescape(refresh[2].decode("utf-8", "replace"))
-
-
-def _retry_after(head: ResponseHead) -> float:
-    try:
-        return max(0.0, float(head.headers.get("retry-after", "0")))
-    except ValueError:
-        return 0.0

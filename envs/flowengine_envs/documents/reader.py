@@ -17,7 +17,7 @@ from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import TooLarge
-from flowengine.sdk.web.urls import Url, UrlRefused, read_url
+from flowengine.sdk.web.urls import UrlRefused, read_url
 from flowengine_documents.document import Document
 from flowengine_documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_documents.pages import Pages
@@ -132,7 +132,14 @@ class Documents(Conversion):
             )
         with scratch_folder() as folder:
             path = folder / "download"
-            download = await self._download(place, path, headers)
+            limits = downloads.DownloadLimits(
+                self.request.config.bytes, self.limits.time or downloads.SECONDS
+            )
+            getting = downloads.Downloader(self._client, limits)
+            try:
+                download = await getting.get(place, path, headers)
+            except TooLarge as error:
+                raise exceeded(str(place), str(error), "bytes", error.limit) from None
             if not download.size:
                 empty = Document("text", size=0, sha256=download.sha256, notes=download.notes)
                 return Visit(empty, str(download.url), download.reason)
@@ -234,11 +241,7 @@ class Documents(Conversion):
 
         return OpenedDocument(visit, pages, convert)
 
-    @staticmethod
-    def is_host(address: str) -> bool:
-        """Return whether an address without a scheme begins with the name of a host."""
-        return looks_like_host(address)
-
+    is_host = staticmethod(looks_like_host)
     page, async_page = both_forms(_page)
 
     async def _visit_path(
@@ -257,17 +260,6 @@ class Documents(Conversion):
             if error.name == "NoSuchFile" and looks_like_host(path):
                 return None
             raise
-
-    async def _download(
-        self, url: Url, to: Path, headers: Mapping[str, str] | None
-    ) -> downloads.DownloadedFile:
-        limits = downloads.DownloadLimits(
-            self.request.config.bytes, self.limits.time or downloads.SECONDS
-        )
-        try:
-            return await downloads.Downloader(self._client, limits).get(url, to, headers)
-        except TooLarge as error:
-            raise exceeded(str(url), str(error), "bytes", error.limit) from None
 
     async def _keep(self, path: Path, name: str) -> str:
         """Keep a download in the workspace under an unused name."""

@@ -19,7 +19,7 @@ from flowengine.sdk.tools.command_rules import check
 from flowengine_envs.kinds.configurations import BashPolicy
 from flowengine_envs.kinds.results import CommandResult, OnOutput
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
-from flowengine_envs.kinds.workspace import StepFiles, add_outputs, place_for_value, step_value
+from flowengine_envs.kinds.workspace import StepFiles, place_for_value
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.link.channel import Channel
 
@@ -127,35 +127,24 @@ class BashProvider(SupervisedProvider[Bash]):
         """Run the command of a step. Its value is the JSON that it writes to `$FLOW_OUTPUT`."""
         files = StepFiles(resource, context)
         place, env = await place_for_value(files, command)
-        result = await resource._call(lambda: _run_step(resource, files, command, env))
-        outcome: dict[str, Plain] = {
-            "exit_code": result.exit_code,
-            "stdout": result.stdout,
-            "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
-        }
-        outcome["value"] = await step_value(resource, place, outcome)
-        await add_outputs(files, result, outcome)
+
+        async def run_it() -> CommandResult:
+            given: str | list[str] | None = command.script
+            if given is None:
+                given = [await files.argument(word) for word in command.argv or ()]
+            return await resource.program(
+                resource._words(given, None),
+                cwd=resource._checked_folder(command.cwd),
+                timeout=asked(command.timeout),
+                env=env,
+                stdin=await files.data(command.stdin),
+                on_output=context.printed,
+            )
+
+        result = await resource._call(run_it)
+        stderr = result.stderr + resource.call_limits.stopped(result.stopped, command.timeout)
         cwd = posixpath.relpath(resource._checked_folder(command.cwd), resource.sandbox.workdir)
-        outcome["files"] = await files.keep(command, cwd, failed=result.exit_code != 0)
-        return outcome
-
-
-async def _run_step(
-    resource: Bash, files: StepFiles, command: Command, env: Mapping[str, str]
-) -> CommandResult:
-    if command.script is not None:
-        words = resource._words(command.script, None)
-    else:
-        given = [await files.argument(word) for word in command.argv or ()]
-        words = resource._words(given, None)
-    return await resource.program(
-        words,
-        cwd=resource._checked_folder(command.cwd),
-        timeout=asked(command.timeout),
-        env=env,
-        stdin=await files.data(command.stdin),
-        on_output=files.context.printed,
-    )
+        return await files.output(command, result, stderr, place=place, cwd=cwd)
 
 
 def _check_root(request: Request, held: Capabilities) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 from flowengine.sdk import Command, Plain, StepContext, ValidationError
 from flowengine_envs.kinds.results import CodeError, CodeResult
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
-from flowengine_envs.kinds.workspace import StepFiles, add_outputs
+from flowengine_envs.kinds.workspace import StepFiles
 from flowengine_envs.link.call_limits import CallLimits, asked
 
 _Code = TypeVar("_Code", bound=Supervised)
@@ -42,15 +42,8 @@ class CodeProvider(SupervisedProvider[_Code]):
         stderr = result.stderr
         if result.error is not None and (result.limit or not result.error.traceback):
             stderr += f"{result.error}\n"
-        outcome: dict[str, Plain] = {
-            "exit_code": result.exit_code,
-            "stdout": result.stdout,
-            "stderr": stderr,
-            "value": result.text if result.value is None and result.text else result.value,
-        }
-        await add_outputs(files, result, outcome)
-        outcome["files"] = await files.keep(command, ".", failed=result.error is not None)
-        return outcome
+        value = result.text if result.value is None and result.text else result.value
+        return await files.output(command, result, stderr, value=value)
 
 
 def stopped_error(

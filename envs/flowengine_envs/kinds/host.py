@@ -11,12 +11,11 @@ flow, which it receives only if it requests them. The engine adds
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 from flowengine.sdk import (
     Command,
@@ -59,9 +58,12 @@ class HostCommands(CommandEnvironment):
                 inherited = {name: os.environ[name] for name in os.environ.keys() - context.hidden}
                 stdin = await files.data(command.stdin)
                 start = _start(context, argv, inherited | variables, cwd, stdin)
-                done = await _in_time(start, command.timeout)
-                is_late = done is None
-                if done is None:
+                is_late = False
+                try:
+                    async with asyncio.timeout(command.timeout):
+                        done = await start
+                except TimeoutError:  # its output is lost
+                    is_late = True
                     late = f"it took longer than {command.timeout:g} s and was stopped\n"
                     done = Completed(124, "", late)
                 failed = done.exit_code != 0
@@ -135,20 +137,6 @@ class _Files(StepFiles):
         """Search the directory itself: it may be a project with more files than a listing holds."""
         below = Below(self._cwd)
         return await self.context.on_thread(lambda: below.glob(".", pattern))
-
-
-async def _in_time(
-    start: Coroutine[Any, Any, Completed], timeout: float | None
-) -> Completed | None:
-    """Run a program. Return None if it exceeds the timeout, in which case its output is lost."""
-    if timeout is None:
-        return await start
-    import asyncio
-
-    try:
-        return await asyncio.wait_for(start, timeout)
-    except TimeoutError:
-        return None
 
 
 async def _start(

@@ -130,32 +130,10 @@ class CommandResult(NamedTuple):
     """Path in the sandbox of the complete output, if it is too large for the result."""
     limit: LimitMet | None = None
     """The limit of the environment that made it fail."""
-
-
-class ContainerResult(NamedTuple):
-    """The result of a container that ran one command."""
-
-    exit_code: int
-    """128 plus the signal number if a signal ended it. 127 if the image has no such program."""
-    stdout: str
-    stderr: str
-    """Beginning and end, with a line between them that reports how much is missing."""
-    outputs: Sequence[str]
-    """Files of the workspace that were created or changed, as relative paths."""
-    timed_out: bool
-    truncated: bool
-    """Whether part of the output is only in a file."""
-    duration: float
-    """Seconds."""
-    image: str
-    """Digest of the image that ran."""
-    stopped: str | None = None
-    """`timeout` or `disk`, if it was stopped."""
-    stdout_file: str | None = None
-    stderr_file: str | None = None
-    """Path in the sandbox of the complete output, if it is too large for the result."""
-    limit: LimitMet | None = None
-    """The limit of the environment that made it fail."""
+    outputs: Sequence[str] = ()
+    """Of kind `docker`: files of the workspace that it created or changed, as relative paths."""
+    image: str = ""
+    """Of kind `docker`: digest of the image that ran."""
 
 
 class OutputStreams:

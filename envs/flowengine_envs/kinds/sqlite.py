@@ -309,32 +309,26 @@ class Database(Resource):
     def _step_error(self, error: Exception) -> StepError:
         """Return a database error as an error of the language."""
         message = str(error)
-        code = getattr(error, "sqlite_errorcode", None)
-        if code == sqlite3.SQLITE_INTERRUPT:
-            return LimitExceeded(
-                f"{self.name}: the statement took longer than {self._seconds:g} s (limits.time)",
-                data={"limit": "time", "value": self._seconds},
-            )
-        if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return EnvironmentBusy(f"{self.file} is locked by another process", retryable=True)
-        if code is not None and code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
+        if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             hint = ". It is read-only unless config.mode is rw" if self._reads_only else ""
             return Refused(f"{self.name} does not allow this statement: {message}{hint}")
-        if code is not None and code & 0xFF == sqlite3.SQLITE_FULL:
-            if self._disk is None:  # The machine's disk is full.
-                return SqlError(message, retryable=False)
-            return LimitExceeded(
-                f"{self.name}: {self.file} cannot have more than {size_text(self._disk)} "
-                "(limits.disk)",
-                data={"limit": "disk", "value": self._disk},
-            )
-        if code is not None and code & 0xFF == sqlite3.SQLITE_TOOBIG:
-            return LimitExceeded(
-                f"{self.name}: a value or statement is larger than {size_text(self._bytes)} "
-                "(limits.output)",
-                data={"limit": "output", "value": self._bytes},
-            )
-        return SqlError(message, retryable=False)
+        limit, value = "", 0.0
+        if code == sqlite3.SQLITE_INTERRUPT:
+            limit, value = "time", self._seconds
+            what = f"the statement took longer than {value:g} s"
+        elif code == sqlite3.SQLITE_FULL and self._disk is not None:  # else the machine's is full
+            limit, value = "disk", self._disk
+            what = f"{self.file} cannot have more than {size_text(value)}"
+        elif code == sqlite3.SQLITE_TOOBIG:
+            limit, value = "output", self._bytes
+            what = f"a value or statement is larger than {size_text(value)}"
+        if not limit:
+            return SqlError(message, retryable=False)
+        data: dict[str, Plain] = {"limit": limit, "value": value}
+        return LimitExceeded(f"{self.name}: {what} (limits.{limit})", data=data)
 
 
 class Sqlite(Provider[Database]):

@@ -46,9 +46,8 @@ from flowengine_envs.link.channel import COMMAND, Channel
 from flowengine_envs.link.parts import part
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import check_mounted, identities
+from flowengine_envs.sandboxes.processes import PATH
 from flowengine_envs.workspaces.own_folder import OWN, make_own
-
-SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _PIP = """\
 [global]
@@ -72,8 +71,12 @@ class Supervised(InWorkspace):
     """
 
     def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
-        super().__init__(request)
+        super().__init__(request, sandbox.workdir, sandbox.home)
         self.sandbox = sandbox
+        self.isolation = sandbox.capabilities().isolation
+        """How programs are isolated from the machine: `container`, `namespace` or `none`."""
+        self.image = sandbox.image
+        """Digest of the running image, or empty without an image."""
         self._channel = channel
         channel.cause = self._cause
         installed = installation(request.spec)
@@ -81,7 +84,7 @@ class Supervised(InWorkspace):
         """The user's own interpreter, used instead of the sandbox's."""
         own = "" if installed is None else f"{os.path.dirname(installed.program)}:"
         self._variables = {
-            "PATH": f"{own}{SEARCH}",
+            "PATH": f"{own}{PATH}",
             "HOME": sandbox.home,
             "LANG": "C.UTF-8",
             **self.declared,
@@ -91,26 +94,6 @@ class Supervised(InWorkspace):
     def _cause(self) -> str:
         """Return the limit that may have ended everything inside."""
         return self.call_limits.out_of_memory() if self.sandbox.memory_kills() else ""
-
-    @property
-    def workdir(self) -> str:
-        """The workspace as programs see it."""
-        return self.sandbox.workdir
-
-    @property
-    def home(self) -> str:
-        """The home directory as programs see it."""
-        return self.sandbox.home
-
-    @property
-    def isolation(self) -> str:
-        """How programs are isolated from the machine: `container`, `namespace` or `none`."""
-        return self.sandbox.capabilities().isolation
-
-    @property
-    def image(self) -> str:
-        """Digest of the running image, or empty without an image."""
-        return self.sandbox.image
 
     @property
     def healthy(self) -> bool:
@@ -235,32 +218,51 @@ class Supervised(InWorkspace):
         answer = await self._channel.end(exchange)
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
-        done = _command_result(answer, streams, duration)
-        left_full = bool(answer["left_full"])
-        return self._limited(done, counted, timeout, left_full=left_full), answer["payload"]
+        return self._reported(answer, streams, duration, counted, timeout), answer["payload"]
 
-    def _limited(
-        self, done: CommandResult, counted: Counted, timeout: float | None, *, left_full: bool
+    def _reported(
+        self,
+        answer: dict[str, Any],
+        streams: OutputStreams,
+        duration: float,
+        counted: Counted,
+        timeout: float | None,
     ) -> CommandResult:
-        """Add the limits that a program reached."""
-        killed = counted.killed
-        file_is_full = names_refused_size(done.exit_code, done.stderr)
-        own = done.stopped != "timeout" or self.call_limits.is_own(timeout)
+        """Return what a program did, and the limits that it reached."""
+        captured, stopped = answer["streams"], answer["stopped"]
+        stderr = streams.text("stderr", captured["stderr"])
+        exit_code = answer["exit_code"]
+        if answer["failed"] is not None:
+            exit_code = _NOT_STARTED.get(answer["failed"], 126)
+            stderr += f"it cannot be started: {os.strerror(answer['failed'])}\n"
+        elif exit_code is None:
+            exit_code = 128 + answer["signal"]
+        file_is_full = names_refused_size(exit_code, stderr)
+        own = stopped != "timeout" or self.call_limits.is_own(timeout)
         met = self.call_limits.met(
-            killed=killed,
+            killed=counted.killed,
             refused=counted.refused,
-            stopped=done.stopped if own else None,
+            stopped=stopped if own else None,
             timeout=timeout,
             file=file_is_full,
-            left_full=left_full,
+            left_full=bool(answer["left_full"]),
         )
-        return done._replace(
-            stderr=done.stderr + "".join(f"{each}\n" for each in met),
+        return CommandResult(
+            exit_code=exit_code,
+            stdout=streams.text("stdout", captured["stdout"]),
+            stderr=stderr + "".join(f"{each}\n" for each in met),
+            timed_out=stopped == "timeout",
+            truncated=any("left_out" in stream for stream in captured.values()),
+            duration=duration,
+            signal=answer["signal"],
+            stopped=stopped,
             limit=limit_met(
-                done.stopped,
-                out_of_memory=killed and done.exit_code != 0,
-                file_is_full=file_is_full and done.exit_code != 0,
+                stopped,
+                out_of_memory=counted.killed and exit_code != 0,
+                file_is_full=file_is_full and exit_code != 0,
             ),
+            stdout_file=captured["stdout"].get("file"),
+            stderr_file=captured["stderr"].get("file"),
         )
 
     def _directory(self, cwd: str | None) -> str:
@@ -383,31 +385,6 @@ def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[s
         "mounts": [*folders],
         "files": {f"{sandbox.home}/.config/pip/pip.conf": _PIP},
     }
-
-
-def _command_result(
-    answer: dict[str, Any], streams: OutputStreams, duration: float
-) -> CommandResult:
-    captured = answer["streams"]
-    stderr = streams.text("stderr", captured["stderr"])
-    exit_code = answer["exit_code"]
-    if answer["failed"] is not None:
-        exit_code = _NOT_STARTED.get(answer["failed"], 126)
-        stderr += f"it cannot be started: {os.strerror(answer['failed'])}\n"
-    elif exit_code is None:
-        exit_code = 128 + answer["signal"]
-    return CommandResult(
-        exit_code=exit_code,
-        stdout=streams.text("stdout", captured["stdout"]),
-        stderr=stderr,
-        timed_out=answer["stopped"] == "timeout",
-        truncated=any("left_out" in stream for stream in captured.values()),
-        duration=duration,
-        signal=answer["signal"],
-        stopped=answer["stopped"],
-        stdout_file=captured["stdout"].get("file"),
-        stderr_file=captured["stderr"].get("file"),
-    )
 
 
 # A sandbox that runs one program, whose standard streams are connected to the engine.

@@ -29,7 +29,7 @@ from flowengine.sdk.environments.network_hints import network_hint, reachable
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.texts.received import received_json, received_text
 from flowengine.sdk.texts.sizes import size_text
-from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerResult, in_file
+from flowengine_envs.kinds.results import CodeResult, CommandResult, in_file
 from flowengine_envs.link.call_limits import CallLimits
 from flowengine_envs.workspaces.files import LISTED, is_listable
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
@@ -83,23 +83,17 @@ async def copy_out(read: ReadFile, path: str, to: Path, largest: int) -> int:
 class InWorkspace(Resource):
     """Runs programs in a workspace, whose files are copied in and out unchanged."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, workdir: str, home: str) -> None:
         super().__init__(request)
         self.request = request
+        self.workdir = workdir
+        """The workspace as programs see it."""
+        self.home = home
+        """The home directory as programs see it. It is outside the workspace, but lasts as long."""
         self.limits: ResourceLimits = request.limits
         self.workspace = request.workspace
         """Directory on the host. Programs can create links in it, so read it only with `get`."""
         self.call_limits = CallLimits(self.name, request.limits)
-
-    @property
-    def workdir(self) -> str:
-        """The workspace as programs see it."""
-        raise NotImplementedError
-
-    @property
-    def home(self) -> str:
-        """The home directory as programs see it. It is outside the workspace, but lasts as long."""
-        raise NotImplementedError
 
     @property
     def network(self) -> str | list[str]:
@@ -398,6 +392,43 @@ class StepFiles:
             kept[name] = files if several else files[0]
         return kept
 
+    async def output(
+        self,
+        command: Command,
+        result: CodeResult | CommandResult,
+        stderr: str,
+        *,
+        value: Plain = None,
+        place: str | None = None,
+        cwd: str = ".",
+    ) -> dict[str, Plain]:
+        """Return the output of a step, with text too large for a result as files.
+
+        Args:
+            command: The step's command.
+            result: The result of the call.
+            stderr: Its errors, with remarks.
+            value: Its value.
+            place: The file in which the command writes the value instead.
+            cwd: Directory of the workspace to which patterns of files are relative.
+        """
+        outcome: dict[str, Plain] = {"exit_code": result.exit_code, "stdout": result.stdout}
+        outcome["stderr"] = stderr
+        if place is not None:
+            value = await step_value(self.resource, place, outcome)
+        outcome["value"] = value
+        if result.limit is not None:
+            outcome["limit"] = result.limit
+        explain_network(self.resource, outcome)
+        for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
+            if path is not None:
+                outcome[f"{name}_file"] = dict(await self.kept(path, self.resource.taken_out[0]))
+                # The path is gone with the environment.
+                text = str(outcome[name])
+                outcome[name] = text.replace(in_file(path), in_file(f"the output's {name}_file"), 1)
+        outcome["files"] = await self.keep(command, cwd, failed=result.exit_code != 0)
+        return outcome
+
     async def matching(self, cwd: str, pattern: str) -> list[str]:
         """Return the files that match a pattern, as paths for `kept`.
 
@@ -436,30 +467,6 @@ class StepFiles:
         path = f"{self.resource.own}/inputs/{place_of(file)}"
         await self.resource.async_put(path, Path(source_of(file, self.context)))
         return path
-
-
-async def add_outputs(
-    files: StepFiles,
-    result: CodeResult | CommandResult | ContainerResult,
-    outcome: dict[str, Plain],
-) -> None:
-    """Add the limit that was reached, and output too large for a result as files.
-
-    Args:
-        files: Files of the step.
-        result: The result of the call.
-        outcome: The step's output, which is extended.
-    """
-    if result.limit is not None:
-        outcome["limit"] = result.limit
-    explain_network(files.resource, outcome)
-    for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
-        if path is not None:
-            kept = await files.kept(path, files.resource.taken_out[0])
-            outcome[f"{name}_file"] = dict(kept)
-            # The path is gone with the environment.
-            text = str(outcome[name])
-            outcome[name] = text.replace(in_file(path), in_file(f"the output's {name}_file"), 1)
 
 
 def explain_network(resource: StepFolder, outcome: dict[str, Any]) -> None:

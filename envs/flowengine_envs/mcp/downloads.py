@@ -20,20 +20,11 @@ from urllib.parse import urlsplit
 _NPM = "npm"
 _PYPI = "pypi"
 _DENO = "deno"
-_LAUNCHERS = {
-    "bunx": _NPM,
-    "npx": _NPM,
-    "pnpx": _NPM,
-    "uvx": _PYPI,
-}
+_LAUNCHERS = {**dict.fromkeys(("bunx", "npx", "pnpx"), _NPM), "uvx": _PYPI}
 _SUBCOMMANDS = {
-    ("bun", "x"): _NPM,
-    ("npm", "exec"): _NPM,
-    ("npm", "x"): _NPM,
-    ("pipx", "run"): _PYPI,
-    ("pnpm", "dlx"): _NPM,
-    ("uv", "tool"): _PYPI,
-    ("yarn", "dlx"): _NPM,
+    **dict.fromkeys((("bun", "x"), ("npm", "exec"), ("npm", "x")), _NPM),
+    **dict.fromkeys((("pnpm", "dlx"), ("yarn", "dlx")), _NPM),
+    **dict.fromkeys((("pipx", "run"), ("uv", "tool")), _PYPI),
 }
 _FETCHED = ("npm:", "jsr:", "https:", "http:")
 """Prefixes of modules that Deno downloads."""

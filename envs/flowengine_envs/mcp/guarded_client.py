@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -62,12 +62,16 @@ class GuardedClient(httpx2.AsyncClient):
         Raises:
             TransportError: No connection could be opened for a session.
         """
-        asked = await _message(request)
+        asked, send = await _message(request), super().send
         if self._unopened is not None and asked is not None:
             # After any error of `server/discover`, the library tries the older generation.
             return self._unopened
         try:
-            response = await self._answered(request, options)
+            response = await (
+                send(request, **options)
+                if self._tokens is None
+                else self._tokens.send(request, lambda: send(request, **options))
+            )
             self.refused = response.status_code if response.status_code >= _REFUSED else None
             if asked is None or response.next_request is not None:
                 return response
@@ -82,14 +86,6 @@ class GuardedClient(httpx2.AsyncClient):
             if isinstance(error, httpx2.ReadTimeout):
                 why = f"no word for {request.extensions['timeout']['read']:g} s"
             return _broken(request, asked["id"], why, CLOSED)
-
-    async def _answered(
-        self, request: httpx2.Request, options: Mapping[str, Any]
-    ) -> httpx2.Response:
-        send = super().send
-        if self._tokens is None:
-            return await send(request, **options)
-        return await self._tokens.send(request, lambda: send(request, **options))
 
     async def _answer(
         self, request: httpx2.Request, asked: dict[str, Any], response: httpx2.Response

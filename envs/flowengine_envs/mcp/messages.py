@@ -78,8 +78,9 @@ class PendingRequests:
         self._named: set[library.RequestId] = set()
         """Non-numeric ids that were used."""
         self._theirs: set[library.RequestId] = set()
-        self._room = asyncio.Event()
-        self._room.set()
+        self.room = asyncio.Event()
+        """Set unless too many of the server's own requests are unanswered."""
+        self.room.set()
         self.noise = 0
         """Number of messages that belong to no request."""
         self.last_noise = ""
@@ -117,7 +118,7 @@ class PendingRequests:
         if isinstance(message, library.JSONRPCRequest):
             self._theirs.add(_key(message.id))
             if len(self._theirs) >= _ANSWERING:
-                self._room.clear()
+                self.room.clear()
         elif isinstance(message, library.JSONRPCNotification):
             if message.method == "notifications/cancelled":
                 self._finish(_cancelled(message.params))
@@ -154,15 +155,11 @@ class PendingRequests:
         self._ours.discard(number)
         return [broken_answer(number, why, code)]
 
-    async def room(self) -> None:
-        """Wait while too many of the server's own requests are unanswered."""
-        await self._room.wait()
-
     def _finish(self, number: library.RequestId | None) -> None:
         if number is not None:
             self._theirs.discard(_key(number))
         if len(self._theirs) < _ANSWERING:
-            self._room.set()
+            self.room.set()
 
     def _was_ours(self, number: library.RequestId) -> bool:
         key = _key(number)

@@ -37,8 +37,7 @@ from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.authorization import SessionTokens, log_in
-from flowengine_envs.mcp.client_requests import Progress
-from flowengine_envs.mcp.connected_client import ConnectionSettings
+from flowengine_envs.mcp.client_requests import ConnectionSettings, Progress
 from flowengine_envs.mcp.downloads import fetches
 from flowengine_envs.mcp.elicitation import CallInputs
 from flowengine_envs.mcp.guarded_client import GuardedClient

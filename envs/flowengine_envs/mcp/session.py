@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,8 +15,13 @@ from flowengine.sdk.environments import Request, both_forms
 from flowengine.sdk.environments.network_hints import network_hint, reachable
 from flowengine.sdk.tools.browser_tools import OfferedTool
 from flowengine_envs.mcp import library
-from flowengine_envs.mcp.client_requests import ClientRequests, Progress, as_data, seldom
-from flowengine_envs.mcp.connected_client import ConnectionSettings
+from flowengine_envs.mcp.client_requests import (
+    ConnectedClient,
+    ConnectionSettings,
+    Progress,
+    as_data,
+    seldom,
+)
 from flowengine_envs.mcp.elicitation import (
     ROUNDS,
     URL_REQUIRED,
@@ -25,7 +31,6 @@ from flowengine_envs.mcp.elicitation import (
 from flowengine_envs.mcp.messages import (
     unanswered,
 )
-from flowengine_envs.mcp.own_tools import Parts, as_file, as_part, own_tools, said
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
 _COMPLETED = 100
@@ -47,7 +52,7 @@ class McpToolResult(NamedTuple):
         return "\n".join(str(part["text"]) for part in self.content if part.get("type") == "text")
 
 
-class McpSession(ClientRequests):
+class McpSession(ConnectedClient):
     """A session with a server: tools, resources and prompts.
 
     Args:
@@ -353,3 +358,83 @@ class McpSession(ClientRequests):
             self._hidden = hidden
             self._log.warning("tools for its resources and prompts hide the server's: %s", hidden)
         return [*self._added.values(), *(tool for tool in tools if tool["name"] not in self._added)]
+
+
+# The resources and prompts of a server as tools, if its config asks for them.
+
+Parts = list[dict[str, Plain]]
+_TEXT: Mapping[str, Plain] = {"type": "string"}
+_RESOURCES: Mapping[str, tuple[str, Mapping[str, Plain]]] = {
+    "list_resources": (
+        "List the server's resources, and the templates of addresses of further ones.",
+        {},
+    ),
+    "read_resource": (
+        "Read a resource of the server.",
+        {
+            "uri": {**_TEXT, "description": "Its address, from a list or made from a template."},
+            "as_file": {"type": "boolean", "description": "Keep its text as a file, too."},
+        },
+    ),
+}
+_PROMPTS: Mapping[str, tuple[str, Mapping[str, Plain]]] = {
+    "list_prompts": ("List the server's prompts, with the arguments of each.", {}),
+    "get_prompt": (
+        "Return the text of a prompt of the server.",
+        {
+            "name": {**_TEXT, "description": "Its name, from the list."},
+            "arguments": {"type": "object", "additionalProperties": _TEXT},
+        },
+    ),
+}
+_OPTIONAL = frozenset({"arguments", "as_file"})
+
+
+def own_tools(config: Any) -> list[dict[str, Plain]]:
+    """Return the tools for the resources and prompts of a server, as servers list theirs.
+
+    Args:
+        config: Its config: `resources` and `prompts` say whether there are tools for them.
+    """
+    chosen = {
+        **(_RESOURCES if config.resources else {}),
+        **(_PROMPTS if config.prompts else {}),
+    }
+    return [
+        {
+            "name": name,
+            "description": description,
+            "inputSchema": {
+                "type": "object",
+                "properties": dict(arguments),
+                "required": [each for each in arguments if each not in _OPTIONAL],
+                "additionalProperties": False,
+            },
+        }
+        for name, (description, arguments) in chosen.items()
+    ]
+
+
+def as_part(part: Any) -> dict[str, Plain]:
+    """Return a part, as a text if it is a resource that consists of text."""
+    inner = part.get("resource")
+    if isinstance(inner, Mapping) and isinstance(inner.get("text"), str):
+        return {"type": "text", "text": inner["text"]}
+    return dict(part)
+
+
+def as_file(resource: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Return a resource as servers send those that are not text."""
+    text = resource.get("text")
+    if not isinstance(text, str):
+        return dict(resource)
+    rest = {key: value for key, value in resource.items() if key != "text"}
+    return {**rest, "blob": base64.b64encode(text.encode()).decode()}
+
+
+def said(message: Any) -> dict[str, Plain]:
+    """Return a message of a prompt as a part. A text names a speaker other than the user."""
+    part = as_part(message["content"])
+    if part["type"] == "text" and message["role"] != "user":
+        part = {**part, "text": f"{message['role']}: {part['text']}"}
+    return part

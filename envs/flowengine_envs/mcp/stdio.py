@@ -15,7 +15,6 @@ import signal
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -24,16 +23,16 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Program, Request, Sandbox
 from flowengine.sdk.processes import Family
-from flowengine_envs.kinds.supervised import SEARCH, start_program
+from flowengine_envs.kinds.supervised import start_program
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.downloads import ProgramDownload, download_of
 from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, PendingRequests, too_large
+from flowengine_envs.sandboxes.installations import OWN, is_below
 from flowengine_envs.sandboxes.mounts import identities
+from flowengine_envs.sandboxes.processes import PATH
 
 HOST = "host"
 """The provider without isolation."""
-_OWN = ("/workspace", "/home/flow", "/tmp", "/dev/shm")
-"""Directories that a namespace has itself."""
 _ENDING = 20.0
 """Seconds within which the first process must have killed the server's descendants."""
 
@@ -50,7 +49,7 @@ class SandboxedServer:
         assert request.sandbox is not None
         self._config = config
         self._on_host = request.spec.provider == HOST
-        self._folder, self._path = "", SEARCH
+        self._folder, self._path = "", PATH
         self._download: ProgramDownload | None = None if self._on_host else download_of(config)
         self._request = self._here(request) if self._on_host else self._inside(request)
         assert self._request.sandbox is not None
@@ -150,14 +149,14 @@ class SandboxedServer:
         spec, policy = request.spec, request.policy
         [program, *_] = self._argv = _words(self._config)
         shown = None
-        if spec.provider == "namespace" and not _is_below(program, (*_OWN, *request.mounts)):
+        if spec.provider == "namespace" and not is_below(program, (*OWN, *request.mounts)):
             shown = _program_of_machine(request, program)
         if self._download is not None:
             policy = self._reaching(self._download, request)
         config = request.config.model_copy(update={"interpreter": shown, "whole_folder": False})
         if shown is not None:
             self._argv[0] = shown
-            self._path = f"{os.path.dirname(shown)}:{SEARCH}"
+            self._path = f"{os.path.dirname(shown)}:{PATH}"
         spec = spec._replace(config=config, policy=policy)
         return request._replace(spec=spec, config=config, policy=policy)
 
@@ -200,10 +199,10 @@ def _program_of_machine(request: Request, program: str) -> str | None:
     """Return a program of this machine to show in the sandbox. None: it is already there."""
     is_inside = "/" in program and not os.path.isabs(program)
     # System programs come first: one earlier in PATH may be a shim that needs the home directory.
-    if is_inside or ("/" not in program and shutil.which(program, path=SEARCH)):
+    if is_inside or ("/" not in program and shutil.which(program, path=PATH)):
         return None
     path = _program_inside(request, program)
-    return None if _is_below(path, ("/usr", "/bin", "/sbin")) else path
+    return None if is_below(path, ("/usr", "/bin", "/sbin")) else path
 
 
 def _program_inside(request: Request, program: str) -> str:
@@ -213,10 +212,6 @@ def _program_inside(request: Request, program: str) -> str:
         message = f"{request.spec}: there is no program {program}"
         raise EnvironmentStartFailed(message, retryable=False)
     return os.path.abspath(path)
-
-
-def _is_below(path: str, folders: Any) -> bool:
-    return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
 GRACE = 2.0
@@ -330,7 +325,7 @@ class StdioServer:
                     await self._to_session.send(library.SessionMessage(message))
                 if not messages:
                     await asyncio.sleep(0)  # Lets other tasks run, even during many invalid lines.
-                await self._requests.room()
+                await self._requests.room.wait()
 
     async def _write(self) -> None:
         """Forward messages of the session to the server until either of them ends."""

@@ -233,12 +233,10 @@ class ToolList:
         self._name = name
         self._read = read
         self._reading = asyncio.Lock()
-        self._known: dict[str, str] | None = None
-        """Name → digest of its complete description."""
         self._offered: dict[str, str] = {}
         """Name → digest of its description for models."""
-        self._texts: dict[str, str] = {}
-        """Name → its complete description, for users."""
+        self._texts: dict[str, str] | None = None
+        """Name → its complete description, for users. None: the list has not been read."""
         self._first: dict[str, str] = {}
         """Name → its complete description when the session first read it."""
         self.left_out: dict[str, str] = {}
@@ -286,7 +284,7 @@ class ToolList:
 
     def text(self, name: str) -> str | None:
         """Return the server's last description of a tool, or None."""
-        return self._texts.get(name)
+        return (self._texts or {}).get(name)
 
     async def check(
         self, name: str, digest: str | None = None, approved: Approved | None = None
@@ -304,9 +302,9 @@ class ToolList:
         """
         async with self._reading:
             # An unknown tool may be newer than the last notification of the server.
-            if self._outdated or self._known is None or name not in self._known:
+            if self._outdated or name not in (self._texts or {}):
                 await self._all()
-        known = self._known or {}
+        known = self._texts or {}
         if name not in known:
             why = self.left_out.get(name)
             message = f"{self._name}: there is no tool '{name}'{nearest(name, known)}"
@@ -317,22 +315,16 @@ class ToolList:
             message = f"{self._name}: the tool '{name}' has changed since it was offered"
             raise ToolChanged(f"{message}; it was not called", retryable=False)
         if approved is not None:
-            self._check_approved(name, approved)
-
-    def _check_approved(self, name: str, approved: Approved) -> None:
-        """Refuse a tool whose description differs from the approved one."""
-        now, first = self._texts[name], self._first[name]
-        known = approved.source or digest_of(first)
-        if digest_of(now) == known:
-            return
-        # Later approvals without a description refer to this version.
-        self._first[name] = now
-        message = f"{self._name}: the tool '{name}' has changed since its call was approved"
-        raise ToolChanged(
-            f"{message}; it was not called",
-            data={"approved": {"before": first, "now": now}},
-            retryable=False,
-        )
+            now, first = known[name], self._first[name]
+            if digest_of(now) != (approved.source or digest_of(first)):
+                # Later approvals without a description refer to this version.
+                self._first[name] = now
+                raise ToolChanged(
+                    f"{self._name}: the tool '{name}' has changed since its call was approved; it "
+                    "was not called",
+                    data={"approved": {"before": first, "now": now}},
+                    retryable=False,
+                )
 
     async def watch(self, client: library.Client) -> None:
         """Subscribe to changes, if the protocol revision requires a subscription.
@@ -356,23 +348,18 @@ class ToolList:
             self._outdated = True
             raise
         self.left_out = self._unusable
-        self._compare({str(tool["name"]): _digest(tool) for tool in tools})
         self._offered = {str(tool["name"]): OfferedTool.of(tool).digest for tool in tools}
-        self._texts = {str(tool["name"]): text_of(tool) for tool in tools}
-        self._first = {**self._texts, **self._first}
+        before, now = self._texts, {str(tool["name"]): text_of(tool) for tool in tools}
+        self._texts, self._first = now, {**now, **self._first}
+        if before is not None and before != now:
+            self.changed = Changed(
+                sorted(now.keys() - before.keys()),
+                sorted(name for name in now.keys() & before.keys() if now[name] != before[name]),
+                sorted(before.keys() - now.keys()),
+            )
+            self._request.log.warning("the server's tools have changed: %s", self.changed)
+            self._request.changed(**self.changed._asdict())
         return tools
-
-    def _compare(self, now: dict[str, str]) -> None:
-        before, self._known = self._known, now
-        if before is None or before == now:
-            return
-        self.changed = Changed(
-            sorted(now.keys() - before.keys()),
-            sorted(name for name in now.keys() & before.keys() if now[name] != before[name]),
-            sorted(before.keys() - now.keys()),
-        )
-        self._request.log.warning("the server's tools have changed: %s", self.changed)
-        self._request.changed(**self.changed._asdict())
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -398,7 +385,3 @@ def text_of(tool: Mapping[str, Plain]) -> str:
 
 def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
-
-
-def _digest(tool: Mapping[str, Plain]) -> str:
-    return hashlib.sha256(json.dumps(tool, sort_keys=True).encode()).hexdigest()

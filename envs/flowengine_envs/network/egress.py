@@ -125,7 +125,8 @@ class Egress:
         self.places = destinations(request.spec)
         self._request = request
         self._owner = owner
-        self._network = Network(_rules(request))
+        policy = request.policy
+        self._network = Network(Rules.of(policy.network, getattr(policy, "deny_network", None)))
         self._servers: list[asyncio.Server] = []
         self._accepted = Accepted()
         self.folder: Path | None = None
@@ -280,8 +281,3 @@ class Egress:
             finally:
                 for writer in writers:
                     writer.transport.abort()
-
-
-def _rules(request: Request) -> Rules:
-    policy: Any = request.policy
-    return Rules.of(policy.network, getattr(policy, "deny_network", None))

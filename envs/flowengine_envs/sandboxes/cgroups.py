@@ -85,13 +85,11 @@ class Group:
 
     def memory_kills(self) -> int:
         """Return how many of its processes were killed because memory was at its limit."""
-        folder = self._by_controller.get("memory")
-        return 0 if folder is None else memory_kills(folder)
+        return memory_kills(self._by_controller)
 
     def refused_processes(self) -> int:
         """Return how many process starts failed because the process limit was reached."""
-        folder = self._by_controller.get("pids")
-        return 0 if folder is None else refused_processes(folder)
+        return refused_processes(self._by_controller)
 
     async def remove(self) -> None:
         """Remove it. Its remaining processes must have been killed already."""
@@ -116,26 +114,27 @@ async def remove(folders: list[str]) -> None:
                 break
 
 
-def memory_kills(folder: Path) -> int:
+def memory_kills(groups: Mapping[str, Path]) -> int:
     """Return how many processes of a group were killed because memory was at its limit.
 
     Args:
-        folder: The group, of the tree that has the memory controller.
+        groups: Controller → the group in its tree, as far as there is one.
     """
-    for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
-        count = _counted(folder / name, "oom_kill")
-        if count is not None:
-            return count
+    if (folder := groups.get("memory")) is not None:
+        for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
+            if (count := _counted(folder / name, "oom_kill")) is not None:
+                return count
     return 0
 
 
-def refused_processes(folder: Path) -> int:
+def refused_processes(groups: Mapping[str, Path]) -> int:
     """Return how many process starts failed in a group because its limit was reached.
 
     Args:
-        folder: The group, of the tree that has the pids controller.
+        groups: As for `memory_kills`.
     """
-    return _counted(folder / "pids.events", "max") or 0
+    folder = groups.get("pids")
+    return 0 if folder is None else _counted(folder / "pids.events", "max") or 0
 
 
 def _counted(path: Path, name: str) -> int | None:

@@ -20,7 +20,7 @@ _OF_THIS_MACHINE = ("namespace", "host")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Directories that every sandbox of this machine sees."""
 _WORKSPACE = "/workspace"
-_OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
+OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
 """Directories that a sandbox has itself."""
 _MARKS = ("pyvenv.cfg", "lib*/python3*/os.py", "include/node/node.h", "lib/node_modules/npm")
 """Patterns that identify an interpreter's directory, which matches at least one."""
@@ -83,9 +83,9 @@ def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
     for folder in parts:
         real = Path(os.path.realpath(folder))
         for inside in (str(folder), str(real)):
-            if _below(inside, _SYSTEM):
+            if is_below(inside, _SYSTEM):
                 continue
-            if any(_below(own, (inside,)) for own in _OWN) or _below(inside, (_WORKSPACE,)):
+            if any(is_below(own, (inside,)) for own in OWN) or is_below(inside, (_WORKSPACE,)):
                 raise EnvironmentUnavailable(
                     f"{spec}: {program} needs {inside}, where a sandbox has its own files: "
                     "install it in another directory"
@@ -157,5 +157,6 @@ def _prefix(folder: Path) -> Path:
     return folder.parent if folder.name == "bin" else folder
 
 
-def _below(path: str, folders: tuple[str, ...]) -> bool:
+def is_below(path: str, folders: Iterable[str]) -> bool:
+    """Return whether a path is one of several directories, or in one."""
     return any(Path(path).is_relative_to(folder) for folder in folders)

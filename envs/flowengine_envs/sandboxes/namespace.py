@@ -20,7 +20,7 @@ from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.link.call_limits import DISK_HELD, MEMORY, PROCESSES
 from flowengine_envs.network.egress import INSIDE, AllowedDestination, Egress, destinations
-from flowengine_envs.sandboxes import kernel_resources, processes, syscalls
+from flowengine_envs.sandboxes import processes, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
@@ -154,8 +154,6 @@ class Namespace(OwnNetwork, ProcessSandbox):
         own = [*files.values(), *([_readable(syscalls.program())] if syscalls.held() else [])]
         options += [word for fd in own[len(files) :] for word in ("--seccomp", str(fd))]
         options += self._folders()
-        if self.request.policy.network == "any":
-            options += _name_servers()
         for name, value in {"PATH": PATH, **env}.items():
             options += ["--setenv", name, value]
         # Root's sandboxes could otherwise write the files of /proc that configure the machine.
@@ -205,7 +203,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
         return _prepared(bwrap, ports=_low(self._egress.places), shared=shared, ready=ready)
 
     def _folders(self) -> list[str]:
-        """Return the options for writable directories."""
+        """Return the options for its own directories, and for what it sees of the machine's."""
         # Both are in memory. When it is full, the kernel kills the programs.
         memory = self.request.limits.memory or MEMORY
         scratch = min(self.request.limits.disk or SCRATCH, memory // 2)
@@ -221,6 +219,8 @@ class Namespace(OwnNetwork, ProcessSandbox):
         installed = installation(self.request.spec, self.request)
         for inside, folder in ({} if installed is None else installed.folders).items():
             options += ["--ro-bind", str(folder), inside]
+        if self.request.policy.network == "any":
+            options += ["--ro-bind-try", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"]
         return options
 
     def resource_limits(self) -> Mapping[str, int]:
@@ -270,9 +270,9 @@ def _prepared(bwrap: str, *, ports: bool, shared: bool = False, ready: int = -1)
     options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_RESOURCE"]
     options += ["--unshare-net", "--cap-add", "CAP_NET_ADMIN"] if ports else []
     python = shutil.which("python3", path=PATH) or "python3"
-    settings = kernel_resources.arguments(_OPEN_PORTS if ports else {}, ready)
+    settings = syscalls.share_arguments(_OPEN_PORTS if ports else {}, ready)
     before = syscalls.SCRIPT if shared and syscalls.keeps_sockets_apart() else ""
-    script = [python, "-ISc", before + kernel_resources.SCRIPT, *settings]
+    script = [python, "-ISc", before + syscalls.SHARE, *settings]
     return [bwrap, *options, "--dev-bind", "/", "/", "--", *script, bwrap]
 
 
@@ -296,10 +296,6 @@ def _system() -> list[str]:
     for name in (*_ETC, *_python_folders()):
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return options
-
-
-def _name_servers() -> list[str]:
-    return ["--ro-bind-try", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"]
 
 
 def _python_folders() -> list[str]:

@@ -443,14 +443,8 @@ def check_names(together: Iterable[EnvironmentSpec]) -> None:
         key = (spec.scope, spec.owner_id, spec.key)
         other = seen.setdefault(key, spec)
         if other.id != spec.id:
-            raise SpecInvalid(
-                spec.key,
-                [
-                    Fault(
-                        "resource_key",
-                        f"two different specs of {spec.scope} "
-                        f"'{shown_owner(spec.owner_id)}' have this name: {other.id} "
-                        f"({other.kind}) and {spec.id} ({spec.kind})",
-                    )
-                ],
+            message = (
+                f"two different specs of {spec.scope} '{shown_owner(spec.owner_id)}' have this "
+                f"name: {other.id} ({other.kind}) and {spec.id} ({spec.kind})"
             )
+            raise SpecInvalid(spec.key, [Fault("resource_key", message)])

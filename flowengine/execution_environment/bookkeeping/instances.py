@@ -292,15 +292,20 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
     Returns:
         Plain data, without configuration and resource.
     """
-    opened = instance.opened
-    limits = instance.record.spec.limits.model_dump(exclude_none=True)
+    opened, spec = instance.opened, instance.record.spec
+    limits = spec.limits.model_dump(exclude_none=True)
     defaults = opened.capabilities.defaults if opened else {}
     return {
         "id": instance.id,
-        **_of_spec(instance.record),
+        "spec_id": spec.id,
+        "kind": spec.kind,
+        "scope": spec.scope,
+        "owner_id": spec.owner_id,
+        "resource_key": spec.key,
+        "on_wait": "keep" if spec.is_kept else "release",
         "state": instance.state,
         "generation": instance.generation,
-        "provider": opened.choice if opened else ",".join(instance.record.spec.providers),
+        "provider": opened.choice if opened else ",".join(spec.providers),
         "isolation": opened.capabilities.isolation if opened else None,
         "holds": len(instance.holds),
         "holders": instance.holders,
@@ -329,15 +334,3 @@ def describe_spec(record: Record, now: float) -> dict[str, Any]:
         return describe(record.current, now)
     not_begun = Instance("", record, record.generation)
     return {**describe(not_begun, now), "id": None}
-
-
-def _of_spec(record: Record) -> dict[str, Any]:
-    spec = record.spec
-    return {
-        "spec_id": spec.id,
-        "kind": spec.kind,
-        "scope": spec.scope,
-        "owner_id": spec.owner_id,
-        "resource_key": spec.key,
-        "on_wait": "keep" if spec.is_kept else "release",
-    }

@@ -11,6 +11,7 @@ import copy
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ Have = Callable[[Record, str | None], Awaitable[Handle]]
 """Returns a hold on the environment of a spec."""
 
 
+@dataclass(eq=False)
 class OpeningTasks:
     """Opens environments, and cancels openings without waiting callers.
 
@@ -57,19 +59,11 @@ class OpeningTasks:
         have: Returns holds on the environments whose directories are mounted.
     """
 
-    def __init__(
-        self,
-        books: Books,
-        around: ManagerServices,
-        queue: PlaceQueue,
-        closings: ClosingTasks,
-        have: Have,
-    ) -> None:
-        self.books = books
-        self.around = around
-        self._queue = queue
-        self._closings = closings
-        self._have = have
+    books: Books
+    around: ManagerServices
+    queue: PlaceQueue
+    closings: ClosingTasks
+    have: Have
 
     def start(self, record: Record) -> Instance:
         """Start a new opening of a spec. Called under the lock."""
@@ -123,7 +117,7 @@ class OpeningTasks:
                 if earlier.withdrawn or earlier.state == "releasing":
                     await until_done(earlier.ended)
             self.books.move(instance, "ensuring")
-            await self._queue.acquire(instance)
+            await self.queue.acquire(instance)
             mounts = await self._mount(instance)
             opened = await open_resource(
                 instance,
@@ -163,24 +157,19 @@ class OpeningTasks:
                 (w.future, self.books.hold(instance, w.holder) if w.holds else None) for w in wanted
             ]
             if instance.withdrawn or not given:
-                self._closings.close(instance)
+                self.closings.close(instance)
             else:
-                self._set_age(instance)
+                if (most := instance.record.spec.max_age) is not None:
+                    retire = partial(self.closings.retire, instance)
+                    instance.timers["age"] = self.around.clock.call_later(most, retire)
                 if not instance.holds:
-                    self._closings.rest(instance)
+                    self.closings.rest(instance)
             closed = instance.state != "ready"
         for future, handle in given:
             if closed or (handle is not None and handle.given_back):
                 future.set_exception(_closed(instance))
             else:
                 future.set_result(handle)
-
-    def _set_age(self, instance: Instance) -> None:
-        """Schedule its retirement at its maximum age."""
-        most = instance.record.spec.max_age
-        if most is not None:
-            retire = partial(self._closings.retire, instance)
-            instance.timers["age"] = self.around.clock.call_later(most, retire)
 
     async def _unopened(self, instance: Instance, error: StepError | None) -> None:
         """End an opening that failed, or was cancelled. Waiting callers receive the error."""
@@ -191,23 +180,18 @@ class OpeningTasks:
                 self.books.move(instance, "failed" if error else "releasing", name)
                 if error is None:
                     self.books.move(instance, "released")
-            waiters = self._leave(instance)
-        await self._closings.unmount(instance)
+            if instance.entry is not None:
+                instance.entry.remove()
+            self.closings.let_workspace_go(instance, remove=False)
+            self.books.give_place_back(instance)
+            self.books.forget(instance, describe(instance, self.around.clock.monotonic()))
+            waiters = list(instance.waiters)
+            instance.waiters.clear()
+        await self.closings.unmount(instance)
         instance.ended.set_result(None)
         for waiter in waiters:
             if _stays(waiter):
                 waiter.future.set_exception(_copy(error) if error else _closed(instance))
-
-    def _leave(self, instance: Instance) -> list[Waiter]:
-        """Remove an opening without a result from the books."""
-        if instance.entry is not None:
-            instance.entry.remove()
-        self._closings.let_workspace_go(instance, remove=False)
-        self.books.give_place_back(instance)
-        self.books.forget(instance, describe(instance, self.around.clock.monotonic()))
-        waiters = list(instance.waiters)
-        instance.waiters.clear()
-        return waiters
 
     def _check_own(self, instance: Instance, opened: Provision) -> None:
         """Reject an object that already belongs to another opening, without touching it."""
@@ -228,7 +212,7 @@ class OpeningTasks:
     async def _mount(self, instance: Instance) -> dict[str, Mounted]:
         mounts = {}
         for inside, id in instance.record.spec.mounts.items():
-            handle = await self._have(self.books.record(id), instance.id)
+            handle = await self.have(self.books.record(id), instance.id)
             instance.mounted.append(handle)
             folder = getattr(handle.resource, "path", None) or _real(handle.workspace)
             if folder is None:

@@ -130,8 +130,7 @@ def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> ReleaseRe
         if error is None:
             released.append(instance.id)
         else:
-            key = instance.record.spec.key
-            failed.append(NotReleased(instance.id, key, error))
+            failed.append(NotReleased(instance.id, instance.record.spec.key, error))
     return ReleaseReport(released, failed)
 
 
@@ -222,8 +221,7 @@ class Acquisition:
     def decline(self, future: Future[Handle]) -> None:
         """Abandon a hold, even if it has not arrived yet."""
         if not future.cancel() and not future.cancelled() and future.exception() is None:
-            handle = future.result()
-            self.closings.give_back(handle)
+            self.closings.give_back(future.result())
 
     async def _acquire_slowly(
         self, record: Record, instance: Instance, holder: str | None, verdict: Future[bool]

@@ -52,9 +52,8 @@ def signed(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
 def is_signed(name: str, data: Mapping[str, Any]) -> bool:
     """Return whether this user has written the data under this name."""
     given = data.get(_FIELD)
-    rest = {key: value for key, value in data.items() if key != _FIELD}
     return isinstance(given, str) and hmac.compare_digest(
-        given.encode(), _signature(name, rest).encode()
+        given.encode(), _signature(name, data).encode()
     )
 
 
@@ -136,6 +135,12 @@ class RegistryEntry:
     def screen(self) -> Path:
         """Path of the socket of those who look into it. See `screens`."""
         return self._registry.screens / self.id
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What it is of, for descriptions."""
+        keys = ("id", "kind", "provider", "scope", "owner_id", "resource_key")
+        return {key: self.data[key] for key in keys}
 
     def set_state(self, state: str) -> None:
         """Record its state, if possible. The state is only informative."""
@@ -420,12 +425,7 @@ def describe_entry(entry: RegistryEntry) -> dict[str, Any]:
     if "pids" in facts:
         facts["pids"] = [pid for pid, _ in facts["pids"]]
     return {
-        "id": entry.id,
-        "kind": leftover.kind,
-        "provider": leftover.provider,
-        "scope": data["scope"],
-        "owner_id": data["owner_id"],
-        "resource_key": data["resource_key"],
+        **entry.named,
         "generation": data["generation"],
         "state": data["state"],
         "since": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -221,13 +221,9 @@ class Workspaces:
                 opened = {"was_open": True} if was_open else {}
                 claim = {"generation": generation, "left_by": self._owner, **opened}
                 self._write(_claim_of(path), claim)  # first, because only claimed ones are removed
-                for each, other in ((draft, path), (home_of(draft), home_of(path))):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.rename(each, other)
+                _rename(draft, path)
         finally:
-            remove_tree(draft)
-            remove_tree(home_of(draft))
-            _claim_of(draft).unlink(missing_ok=True)
+            _discard(draft)
 
     def sweep(self, wanted: Wanted) -> list[Path]:
         """Remove the directories of dead processes whose owners will not continue.
@@ -259,15 +255,10 @@ class Workspaces:
                 return False
             with contextlib.suppress(OSError):  # identifies it as ours until it is removed
                 self._write(_claim_of(discarded), {"left_by": self._owner})
-                for each, other in ((path, discarded), (home_of(path), home_of(discarded))):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.rename(each, other)
+                _rename(path, discarded)
             with contextlib.suppress(OSError):
                 _claim_of(path).unlink(missing_ok=True)
-        remove_tree(discarded)
-        remove_tree(home_of(discarded))
-        with contextlib.suppress(OSError):
-            _claim_of(discarded).unlink(missing_ok=True)
+        _discard(discarded)
         self._remove_if_empty(path.parent)
         return True
 
@@ -347,6 +338,21 @@ def home_of(workspace: Path) -> Path:
         workspace: Path from `claim` or `temporary`.
     """
     return workspace.with_name(f"{workspace.name}{_HOME}")
+
+
+def _rename(path: Path, new: Path) -> None:
+    """Rename a workspace and its home directory, as far as they exist."""
+    for each, other in ((path, new), (home_of(path), home_of(new))):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(each, other)
+
+
+def _discard(path: Path) -> None:
+    """Remove a workspace with its home directory and its claim, which identifies it until then."""
+    remove_tree(path)
+    remove_tree(home_of(path))
+    with contextlib.suppress(OSError):
+        _claim_of(path).unlink(missing_ok=True)
 
 
 def _claim_of(path: Path) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,17 @@ async def close_resource(
         if isinstance(resource, Resource):
             await resource.finish(bounds.use, lost=lost)
         verb = provider.suspend if suspend else provider.release
-        await within(around.clock, bounds.release, _called(verb, resource))
+        await within(around.clock, bounds.release, called(verb, resource))
     except Exception as error:
         return type(error).__name__
     return None
 
 
-async def _called(verb: Any, resource: Any) -> None:
-    given = verb(resource)
-    if hasattr(given, "__await__"):
-        await given
+async def called(verb: Callable[[Any], Any], given: Any) -> None:
+    """Call a function of a plug-in, which may be a coroutine function."""
+    result = verb(given)
+    if inspect.isawaitable(result):
+        await result
 
 
 async def end_strays(instance: Instance) -> None:

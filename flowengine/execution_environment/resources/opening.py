@@ -10,6 +10,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,46 +85,31 @@ async def choose(declared: EnvironmentSpec, around: ManagerServices) -> Provisio
     provider = providers.find_provider(declared.kind)
     reasons: list[tuple[str, StepError]] = []
     for name in declared.providers:
-        spec = declared.for_provider(name)
+        spec, held = declared.for_provider(name), Capabilities()
         try:
-            return await _try(provider, name, spec, declared, around)
+            sandbox = providers.sandbox_of(provider, name)
+            if sandbox is not None:
+                await within(around.clock, around.bounds.start, sandbox.probe(spec))
+                held = sandbox.capabilities_of(spec)
+            held = provider.capabilities(held)
+            unenforced = _check_held(declared, held, name, spec.policy)
+            probing = _call(partial(provider.probe, spec))
+            await within(around.clock, around.bounds.start, probing)
+            return Provision(provider, name, sandbox, held, unenforced)
         except EnvironmentUnavailable as error:
             reasons.append((name, error))
+            continue
+        except (StepError, FlowEngineError) as error:
+            why = f"{declared} cannot be provided by '{name}': {error}"
+        except (TookTooLong, PluginFailed) as error:
+            why = f"{declared}: probing '{name}' failed: {error}"
+        except Exception as error:
+            why = f"{declared}: probing '{name}' raised {describe(error)}"
+        reasons.append((name, EnvironmentUnavailable(why)))
     if len(reasons) == 1:
         raise reasons[0][1]
     message = "; ".join(f"{name}: {error.message}" for name, error in reasons)
     raise EnvironmentUnavailable(f"{declared} cannot be opened by any of its providers: {message}")
-
-
-async def _try(
-    provider: Provider[Any],
-    name: str,
-    spec: Spec,
-    declared: EnvironmentSpec,
-    around: ManagerServices,
-) -> Provision:
-    held = Capabilities()
-    try:
-        sandbox = providers.sandbox_of(provider, name)
-        if sandbox is not None:
-            await within(around.clock, around.bounds.start, sandbox.probe(spec))
-            held = sandbox.capabilities_of(spec)
-        held = provider.capabilities(held)
-        unenforced = _check_held(declared, held, name, spec.policy)
-        await within(around.clock, around.bounds.start, _call(lambda: provider.probe(spec)))
-    except (StepError, FlowEngineError) as error:
-        if isinstance(error, EnvironmentUnavailable):
-            raise
-        raise EnvironmentUnavailable(
-            f"{declared} cannot be provided by '{name}': {error}"
-        ) from None
-    except (TookTooLong, PluginFailed) as error:
-        raise EnvironmentUnavailable(f"{declared}: probing '{name}' failed: {error}") from None
-    except Exception as error:
-        raise EnvironmentUnavailable(
-            f"{declared}: probing '{name}' raised {describe(error)}"
-        ) from None
-    return Provision(provider, name, sandbox, held, unenforced)
 
 
 def _check_held(declared: EnvironmentSpec, held: Capabilities, name: str, policy: Any) -> list[str]:

@@ -30,6 +30,7 @@ from flowengine.sdk.environments.models import (
 from flowengine.sdk.errors import EnvironmentStartFailed
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.texts.validation_messages import model_faults
+from flowengine.sdk.texts.visible_text import with_texts
 
 
 def faults_of(
@@ -114,6 +115,7 @@ class EnvironmentSpec(Config):
     _providers: tuple[str, ...] = ()
     _on_wait: Literal["keep", "release"] = "release"
     _given: Mapping[str, Plain] = {}
+    """The configuration as written, with secrets as `SecretText`."""
     _parts: tuple[BaseModel, ...] = ()
 
     @property
@@ -135,11 +137,6 @@ class EnvironmentSpec(Config):
     def is_kept(self) -> bool:
         """Whether it stays open while its owner waits."""
         return self._on_wait == "keep"
-
-    @property
-    def given(self) -> Mapping[str, Plain]:
-        """The configuration as written, with secrets as `SecretText`."""
-        return self._given
 
     @property
     def sources(self) -> dict[str, dict[str, str]]:
@@ -226,8 +223,8 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
         raise SpecInvalid("?", [Fault("", "must be a mapping such as {'kind': 'python'}")])
     apart = {"id", "config", "approval"}
     written = {str(key): value for key, value in given.items() if key not in apart}
-    config = _with_secrets(given.get("config", {}))
-    written["config"] = shown(config) if isinstance(config, dict) else config
+    config = with_texts(given.get("config", {}), _secret)
+    written["config"] = with_texts(config, _shown, SecretText)
     name = str(written.get("resource_key") or written.get("kind") or "?")
     faults: list[Fault] = []
     spec: EnvironmentSpec | None = None
@@ -237,7 +234,17 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
         faults += faults_of(error, EnvironmentSpec, written)
     provider = _provider(written.get("kind"), faults)
     names = _choices(provider, written, faults)
-    parts = [] if provider is None else _checked_parts(provider, names, written, faults)
+    parts: list[BaseModel] = []
+    if provider is not None:
+        usable = {provider.kind, *providers.sandboxes()}
+        models = providers.models_of(provider, tuple(each for each in names if each in usable))
+        for part, model in zip(_PARTS, models, strict=True):
+            if not isinstance(data := written.get(part, {}), dict):
+                continue  # already reported
+            try:
+                parts.append(model.model_validate(data))
+            except ValidationError as error:
+                faults += faults_of(error, model, data, part)
     _check_requires(written.get("requires"), faults)
     if "approval" in given:
         faults.append(Fault("approval", _ASKS))
@@ -263,28 +270,13 @@ _PARTS = ("config", "policy")
 """The parts of a spec whose models the provider defines."""
 
 
-def shown(value: Any) -> Any:
-    """Return a copy of plain data with secrets as references."""
-    if isinstance(value, SecretText):
-        return Reference(
-            "".join([p if isinstance(p, str) else f"secret:{p[0]}" for p in value.parts])
-        )
-    if isinstance(value, Mapping):
-        return {key: shown(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [shown(item) for item in value]
-    return value
+def _shown(secret: SecretText) -> Reference:
+    parts = secret.parts
+    return Reference("".join([p if isinstance(p, str) else f"secret:{p[0]}" for p in parts]))
 
 
-def _with_secrets(value: Any) -> Any:
-    """Return a copy of plain data in which references are `SecretText`."""
-    if isinstance(value, str) and (match := REFERENCE.match(value)):
-        return SecretText([[match[1]]])
-    if isinstance(value, Mapping):
-        return {key: _with_secrets(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_secrets(item) for item in value]
-    return value
+def _secret(text: str) -> SecretText | str:
+    return SecretText([[match[1]]]) if (match := REFERENCE.match(text)) else text
 
 
 def _secrets(value: Any) -> Iterator[SecretText]:
@@ -310,27 +302,6 @@ def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
     except FlowEngineError as error:
         faults.append(Fault("kind", error.with_hint))
         return None
-
-
-def _checked_parts(
-    provider: Provider[Any],
-    names: tuple[str, ...],
-    written: Mapping[str, Any],
-    faults: list[Fault],
-) -> list[BaseModel]:
-    """Validate `config` and `policy`, whose models the provider defines."""
-    checked: list[BaseModel] = []
-    usable = {provider.kind, *providers.sandboxes()}
-    models = providers.models_of(provider, tuple(name for name in names if name in usable))
-    for part, model in zip(_PARTS, models, strict=True):
-        data = written.get(part, {})
-        if not isinstance(data, dict):
-            continue  # already reported
-        try:
-            checked.append(model.model_validate(data))
-        except ValidationError as error:
-            faults += faults_of(error, model, data, part)
-    return checked
 
 
 def _choices(
@@ -360,19 +331,14 @@ def _check_requires(given: Any, faults: list[Fault]) -> None:
         return
     for axis, wanted in given.items():
         if axis == "isolation":
-            if wanted not in ISOLATIONS:
-                faults.append(
-                    Fault(
-                        "requires.isolation",
-                        f"is {', '.join(ISOLATIONS)}{nearest(wanted, ISOLATIONS)}",
-                    )
-                )
+            meant = f"is {', '.join(ISOLATIONS)}{nearest(wanted, ISOLATIONS)}"
+            fault = "" if wanted in ISOLATIONS else meant
         elif axis not in AXES:
-            faults.append(
-                Fault(f"requires.{axis}", f"is unknown{nearest(axis, ['isolation', *AXES])}")
-            )
-        elif wanted is not True:
-            faults.append(Fault(f"requires.{axis}", "must be true"))
+            fault = f"is unknown{nearest(axis, ['isolation', *AXES])}"
+        else:
+            fault = "" if wanted is True else "must be true"
+        if fault:
+            faults.append(Fault(f"requires.{axis}", fault))
 
 
 def isolated_enough(isolation: Isolation, wanted: Isolation) -> bool:

@@ -12,7 +12,7 @@ Converters of documents run this module inside sandboxes, so it needs only the s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -138,17 +138,25 @@ def without_middle(text: str, ends: Ends) -> str:
 
 def literal_text(value: Any) -> Any:
     """Return data as written in a flow, with text that looks like an expression escaped."""
-    return _replaced(value, "${{", "$${{")
+    return with_texts(value, lambda text: text.replace("${{", "$${{"))
 
 
 def plain_text(value: Any) -> Any:
     """Return the data that a constant of a flow stands for. Constants are not evaluated."""
-    return _replaced(value, "$${{", "${{")
+    return with_texts(value, lambda text: text.replace("$${{", "${{"))
 
 
-def _replaced(value: Any, old: str, new: str) -> Any:
-    if isinstance(value, str):
-        return value.replace(old, new)
+def with_texts(value: Any, change: Callable[[Any], Any], form: type = str) -> Any:
+    """Return a copy of plain data with each text in it changed.
+
+    Args:
+        value: The data. Keys do not change.
+        change: Makes another value of a text.
+        form: The type of what is changed, if not texts.
+    """
+    if isinstance(value, form):
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: _replaced(item, old, new) for key, item in value.items()}
-    return [_replaced(item, old, new) for item in value] if isinstance(value, list) else value
+        return {key: with_texts(item, change, form) for key, item in value.items()}
+    is_list = isinstance(value, list | tuple)
+    return [with_texts(item, change, form) for item in value] if is_list else value

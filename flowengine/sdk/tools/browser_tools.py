@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import NeedsApproval
 from flowengine.sdk.steps.step_kind import Effect, Tool
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 
 BROWSER = "browser"
 """The kind of environment, and the default name of the environment used."""
@@ -17,10 +18,7 @@ _SHOWN = 4000
 """Characters of the text, and of the tree, shown to a model at once."""
 _BESIDE_PICTURE = 500
 """Characters of text that accompany a picture."""
-_TEXT: dict[str, Plain] = {"type": "string"}
-_WHOLE: dict[str, Plain] = {"type": "integer"}
-_FLAG: dict[str, Plain] = {"type": "boolean"}
-_TEXTS: dict[str, Plain] = {"type": "array", "items": _TEXT}
+_TEXTS = listed(TEXT)
 
 
 class _Verb(NamedTuple):
@@ -96,7 +94,7 @@ def _step(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _REF: dict[str, Plain] = {
-    **_TEXT,
+    **TEXT,
     "description": "Reference of the element in the last answer, such as e5.",
 }
 _VERBS: dict[str, _Verb] = {
@@ -105,24 +103,24 @@ _VERBS: dict[str, _Verb] = {
         "Opens a page of the web in a browser that runs its scripts.",
         {
             "url": {
-                **_TEXT,
+                **TEXT,
                 "description": "https://…, or file:///workspace/… for a file of its workspace.",
             },
-            "new_tab": {**_FLAG, "description": "Whether to leave the page that is open there."},
+            "new_tab": {**FLAG, "description": "Whether to leave the page that is open there."},
         },
         ("url",),
         "idempotent",
     ),
     "browser_click": _Verb(
-        "click", "Clicks an element of the page.", {"ref": _REF, "double": _FLAG}, ("ref",)
+        "click", "Clicks an element of the page.", {"ref": _REF, "double": FLAG}, ("ref",)
     ),
     "browser_fill": _Verb(
         "fill",
         "Replaces the text of a field.",
         {
             "ref": _REF,
-            "text": _TEXT,
-            "submit": {**_FLAG, "description": "Whether to press Enter afterwards."},
+            "text": TEXT,
+            "submit": {**FLAG, "description": "Whether to press Enter afterwards."},
         },
         ("ref", "text"),
     ),
@@ -135,13 +133,13 @@ _VERBS: dict[str, _Verb] = {
     "browser_press": _Verb(
         "press",
         "Presses a key: Enter, Escape, Tab, PageDown, Control+A.",
-        {"key": _TEXT, "ref": _REF},
+        {"key": TEXT, "ref": _REF},
         ("key",),
     ),
     "browser_wait": _Verb(
         "wait_for",
         "Waits until a text appears on the page.",
-        {"text": _TEXT, "seconds": {"type": "number", "maximum": 30}},
+        {"text": TEXT, "seconds": {"type": "number", "maximum": 30}},
         ("text",),
         "idempotent",
     ),
@@ -150,7 +148,7 @@ _VERBS: dict[str, _Verb] = {
         "Scrolls the page, or the list or area that an element is in, and shows what has come.",
         {
             "direction": {"type": "string", "enum": ["down", "up", "left", "right"]},
-            "ref": {**_TEXT, "description": "Reference of an element in the area to scroll."},
+            "ref": {**TEXT, "description": "Reference of an element in the area to scroll."},
         },
         ("direction",),
         "idempotent",
@@ -162,7 +160,7 @@ _VERBS: dict[str, _Verb] = {
         "answer_dialog",
         "Sets how dialogs (confirm, prompt) of the next action are answered. Without it, "
         "they are dismissed.",
-        {"accept": _FLAG, "text": {**_TEXT, "description": "The answer to a prompt."}},
+        {"accept": FLAG, "text": {**TEXT, "description": "The answer to a prompt."}},
         ("accept",),
         "idempotent",
     ),
@@ -175,7 +173,7 @@ _VERBS: dict[str, _Verb] = {
     "browser_tab": _Verb(
         "switch_tab",
         "Makes another tab the active one, or closes it.",
-        {"index": _WHOLE, "close": _FLAG},
+        {"index": WHOLE, "close": FLAG},
         ("index",),
         "idempotent",
     ),
@@ -189,27 +187,18 @@ _VERBS: dict[str, _Verb] = {
 _ANEW = frozenset({"browser_open", "browser_go", "browser_tab"})
 """Tools that show a page from its beginning."""
 _OFFSET: dict[str, Plain] = {
-    **_WHOLE,
+    **WHOLE,
     "minimum": 0,
     "description": "As given in the last answer.",
 }
-_WITHIN: dict[str, Plain] = {**_TEXT, "description": "Reference of an element to look in."}
-
-
-def _record(fields: Mapping[str, Plain], required: Sequence[str]) -> dict[str, Plain]:
-    return {
-        "type": "object",
-        "properties": {**fields},
-        "required": [*required],
-        "additionalProperties": False,
-    }
+_WITHIN: dict[str, Plain] = {**TEXT, "description": "Reference of an element to look in."}
 
 
 def _tool(verb: _Verb) -> Tool:
     return {
         "description": f"{verb.about} Shows the page: its text, and its elements with references.",
-        "args": _record(verb.fields, verb.required),
-        "returns": _TEXT,
+        "args": record(verb.fields, verb.required),
+        "returns": TEXT,
         "effect": verb.effect,
         "environment": BROWSER,
         "apart": True,
@@ -219,8 +208,8 @@ def _tool(verb: _Verb) -> Tool:
 def _reader(about: str, args: Mapping[str, Plain], *required: str) -> Tool:
     return {
         "description": about,
-        "args": _record(args, required),
-        "returns": _TEXT,
+        "args": record(args, required),
+        "returns": TEXT,
         "effect": "idempotent",
         "environment": BROWSER,
         "apart": True,
@@ -235,13 +224,13 @@ TOOLS: dict[str, Tool] = {
     ),
     "browser_look": _reader(
         "Shows a picture of the page, for content that its text does not contain.",
-        {"full_page": {**_FLAG, "description": "Whether of all of it, not only the window."}},
+        {"full_page": {**FLAG, "description": "Whether of all of it, not only the window."}},
     ),
     "browser_find": _reader(
         "Finds elements of the page by words, each with its row or section and the controls in it, "
         "and passages of the text.",
         {
-            "text": {**_TEXT, "description": "Words of a name or text."},
+            "text": {**TEXT, "description": "Words of a name or text."},
             "offset": _OFFSET,
             "ref": _WITHIN,
         },

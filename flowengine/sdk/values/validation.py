@@ -26,6 +26,7 @@ from flowengine.kernel.notation.times import (
 )
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.texts.visible_text import with_texts
 from flowengine.sdk.values.declared_forms import base64_texts, integers
 from flowengine.sdk.values.plain_values import place_of_fault, to_plain
 from flowengine.sdk.values.schema_expansion import Count, Expansion, TooMuch, plain_values_first
@@ -197,7 +198,9 @@ class Validator:
         try:
             fits = validator.is_valid(value)
         except ValueError:  # bytes, which JSON has as text
-            value = _as_json(value)
+            from base64 import b64encode
+
+            value = with_texts(value, lambda data: b64encode(data).decode(), bytes)
             fits = validator.is_valid(value)
         if fits:
             return []
@@ -681,16 +684,3 @@ def _shown(value: Any) -> str:
 
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def _as_json(value: Any) -> Any:
-    """Return a copy with bytes as base64 text, as in JSON."""
-    if isinstance(value, bytes):
-        from base64 import b64encode
-
-        return b64encode(value).decode()
-    if isinstance(value, list):
-        return [_as_json(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _as_json(item) for key, item in value.items()}
-    return value

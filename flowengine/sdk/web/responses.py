@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 from flowengine.sdk.errors import HttpError, Refused
@@ -47,6 +50,28 @@ class BadAnswer(Exception):
 
 class ConnectionInterrupted(ConnectionError):
     """A connection was interrupted. Another attempt may succeed."""
+
+
+def phrase_of(status: int) -> str:
+    """Return the standard phrase of a status, empty if it has none."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def retry_after(header: str | None) -> float | None:
+    """Return the seconds that a server requests to wait, as a number or a date."""
+    if header is None:
+        return None
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, OverflowError, TypeError):
+        return None
 
 
 class ResponseHead(NamedTuple):

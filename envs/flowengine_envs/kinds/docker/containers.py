@@ -12,13 +12,14 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import Request, both_forms
 from flowengine_envs.kinds.results import (
-    ContainerResult,
+    CommandResult,
     LimitMet,
     OnOutput,
     OutputStreams,
@@ -40,38 +41,27 @@ from flowengine_envs.workspaces.own_folder import OWN
 _READ = 1 << 18
 
 
+@dataclass(eq=False)
 class Captured:
-    """One output stream.
+    """One output stream."""
 
-    Args:
-        name: `stdout` or `stderr`.
-        streams: Receive the part that is kept.
-        workspace: The directory that holds the file with the complete output.
-        path: Path of that file.
-        kept: Bytes in the result: half from the beginning, half from the end.
-        most: Maximum size of the file in bytes.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        streams: OutputStreams,
-        workspace: Workspace,
-        path: str,
-        kept: int,
-        most: int,
-    ) -> None:
-        self._name = name
-        self._streams = streams
-        self._workspace = workspace
-        self._path = path
-        self._kept = kept
-        self._most = most
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._total = 0
-        self._in_file = 0
-        self._draft: Draft | None = None
+    name: str
+    """`stdout` or `stderr`."""
+    streams: OutputStreams
+    """Receive the part that is kept."""
+    workspace: Workspace
+    """The directory that holds the file with the complete output."""
+    path: str
+    """Path of that file."""
+    kept: int
+    """Bytes in the result: half from the beginning, half from the end."""
+    most: int
+    """Maximum size of the file in bytes."""
+    _head: bytearray = field(default_factory=bytearray)
+    _tail: bytearray = field(default_factory=bytearray)
+    _total: int = 0
+    _in_file: int = 0
+    _draft: Draft | None = None
 
     async def read(self, source: asyncio.StreamReader) -> None:
         """Read everything from the source."""
@@ -86,48 +76,48 @@ class Captured:
             except PathRefused:
                 self._in_file = 0
                 self._draft.drop()
-        self._streams.feed({"stream": self._name, "tail": True}, bytes(self._tail))
+        self.streams.feed({"stream": self.name, "tail": True}, bytes(self._tail))
         kept = len(self._head) + len(self._tail)
         if self._total <= kept:
             return {}
         missing = self._total - self._in_file
-        return {"left_out": self._total - kept, "file": self._path, "missing": missing}
+        return {"left_out": self._total - kept, "file": self.path, "missing": missing}
 
     def _append(self, data: bytes) -> None:
-        half = self._kept // 2
+        half = self.kept // 2
         begins = data[: half - len(self._head)]
         self._head += begins
         self._total += len(data)
         if begins:
-            self._streams.feed({"stream": self._name}, begins)
+            self.streams.feed({"stream": self.name}, begins)
         rest = data[len(begins) :]
         if not rest:
             return
-        if self._draft is None and self._total > self._kept:
+        if self._draft is None and self._total > self.kept:
             self._begin_file()
         self._tail += rest
         if self._draft is not None:
             self._write(rest)
-        if len(self._tail) > self._kept - half:
-            del self._tail[: len(self._tail) - (self._kept - half)]
+        if len(self._tail) > self.kept - half:
+            del self._tail[: len(self._tail) - (self.kept - half)]
 
     def _begin_file(self) -> None:
         try:
-            self._draft = self._workspace.write(self._path, 0o644)
+            self._draft = self.workspace.write(self.path, 0o644)
         except PathRefused:
             return
         self._write(bytes(self._head))
         self._write(bytes(self._tail))
 
     def _write(self, data: bytes) -> None:
-        part = data[: self._most - self._in_file]
+        part = data[: self.most - self._in_file]
         if self._draft is None or not part:
             return
         try:
             self._draft.add(part)
             self._in_file += len(part)
         except PathRefused:  # The disk is full. The result reports how much is missing.
-            self._most = self._in_file
+            self.most = self._in_file
 
 
 _KILLED = 137
@@ -144,7 +134,8 @@ class Containers(InWorkspace):
     """
 
     def __init__(self, request: Request, image: str, gate: Gate | None = None) -> None:
-        super().__init__(request)
+        # Of the home directory on the host, programs see only `own`.
+        super().__init__(request, str(request.config.workdir), HOME)
         self.image = image
         self.isolation = "container"
         self._files = files.Workspace(str(request.workspace), self.workdir)
@@ -158,16 +149,6 @@ class Containers(InWorkspace):
         """Whether it is usable, as far as is known without I/O."""
         return self._gate is None or self._gate.alive()
 
-    @property
-    def workdir(self) -> str:
-        """The workspace as programs see it."""
-        return str(self.request.config.workdir)
-
-    @property
-    def home(self) -> str:
-        """The home directory as programs see it. From the one on the host they see only `own`."""
-        return HOME
-
     async def _run(
         self,
         argv: Sequence[str],
@@ -177,7 +158,7 @@ class Containers(InWorkspace):
         timeout: float | None = None,
         stdin: bytes | None = None,
         on_output: OnOutput | None = None,
-    ) -> ContainerResult:
+    ) -> CommandResult:
         """Run a command to its end, in a new container that is removed afterwards.
 
         Args:
@@ -226,7 +207,7 @@ class Containers(InWorkspace):
         if limit is None and code and names_refused_size(code, stderr):
             limit, note = "disk", f"{self.call_limits.file_too_large()}\n"
         after = await asyncio.to_thread(self._state)
-        return ContainerResult(
+        return CommandResult(
             exit_code=code,
             stdout=stdout,
             stderr=stderr + note + self._refusals(stdout + stderr),
@@ -272,7 +253,7 @@ class Containers(InWorkspace):
             first: set[asyncio.Future[Any]] = {reading, full}
             await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
             if reading.done():
-                code, out_of_memory = await box.ended()
+                code, out_of_memory = await asyncio.to_thread(box.ended)
                 limit = limit_met(None, out_of_memory=out_of_memory)
                 return code, limit, self._note(limit)
             stopped = "disk" if full.done() else "timeout"

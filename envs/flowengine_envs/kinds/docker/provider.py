@@ -22,7 +22,7 @@ from flowengine.sdk.environments import (
 )
 from flowengine_envs.kinds.configurations import Programs
 from flowengine_envs.kinds.docker.containers import Containers
-from flowengine_envs.kinds.workspace import StepFiles, add_outputs
+from flowengine_envs.kinds.workspace import StepFiles
 from flowengine_envs.link.call_limits import DISK, OUTPUT, asked
 from flowengine_envs.network.egress import leads_out
 from flowengine_envs.sandboxes.docker.daemon import connect
@@ -108,12 +108,5 @@ class DockerProvider(Provider[Containers]):
             timeout=asked(command.timeout),
             on_output=context.printed,
         )
-        outcome: dict[str, Plain] = {
-            "exit_code": result.exit_code,
-            "stdout": result.stdout,
-            "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
-            "value": None,
-        }
-        await add_outputs(files, result, outcome)
-        outcome["files"] = await files.keep(command, ".", failed=result.exit_code != 0)
-        return outcome
+        stderr = result.stderr + resource.call_limits.stopped(result.stopped, command.timeout)
+        return await files.output(command, result, stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import sys
 import threading
@@ -24,15 +25,8 @@ from flowengine.sdk.environments import (
     background,
     both_forms,
 )
+from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.kinds.results import OnOutput, limit_met, names_refused_size
-from flowengine_envs.kinds.shell.input import (
-    CHECK,
-    check_key,
-    check_size,
-    check_wait,
-    checked_command,
-    is_plain,
-)
 from flowengine_envs.kinds.shell.result import LineAssembler, ShellResult, shell_result
 from flowengine_envs.kinds.shell.viewer import Mirror
 from flowengine_envs.kinds.supervised import Supervised
@@ -233,7 +227,11 @@ class Shell(Supervised):
             EnvironmentLost: The terminal has ended.
         """
         for name in names:
-            check_key(self.name, name)
+            if not _KEY.fullmatch(name):
+                raise ValidationError(
+                    f"{self.name}: unknown key {name!r}: keys are named as 'Up', 'Enter', 'Tab', "
+                    "'C-c', 'F1'"
+                )
         if names:
             await self._ask("press", keys=list(names))
 
@@ -277,7 +275,10 @@ class Shell(Supervised):
             ValidationError: The size is invalid.
             EnvironmentLost: The terminal has ended.
         """
-        check_size(self.name, columns, rows)
+        if not all(1 <= size <= LARGEST_SIZE for size in (columns, rows)):
+            raise ValidationError(
+                f"{self.name}: a terminal has 1 to {LARGEST_SIZE} columns or rows"
+            )
         await self._ask("resize", columns=columns, rows=rows)
 
     resize, async_resize = both_forms(_resize)
@@ -422,8 +423,9 @@ class Shell(Supervised):
 
     async def _wrong(self, text: bytes) -> ShellResult | None:
         """Return the result for a command with wrong or unfinished syntax, or None."""
-        if is_plain(text.decode()):
-            return None
+        words = text.decode()
+        if _PLAIN.fullmatch(words) is not None and not _WORDS & set(words.split()):
+            return None  # it is evidently correct
         result = await self.program(CHECK, stdin=text + b"\n")
         unfinished = "here-document at line" in result.stderr
         if result.exit_code == 0 and not unfinished:
@@ -515,3 +517,60 @@ def _secrets(request: Request) -> list[str]:
         str(resolved[name].reveal()) for name, value in declared.items() if hasattr(value, "reveal")
     ]
     return [text for text in processes if text]
+
+
+# Checks commands, keys and waits for a shell before anything is typed.
+
+LARGEST_COMMAND = 4 * 1024 * 1024
+LARGEST_SIZE = 10_000
+CHECK = ("bash", "--noprofile", "--norc", "-O", "extglob", "-n")
+"""Program that reads a command and reports whether its syntax is wrong or unfinished."""
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+( +[A-Za-z0-9_./:=,@%+-]+)*")
+"""Commands that are complete unless their first word is a keyword of the language."""
+_WORDS = frozenset(
+    (
+        *("if", "then", "elif", "else", "fi", "case", "esac", "in", "function", "time", "coproc"),
+        *("for", "select", "while", "until", "do", "done"),
+    )
+)
+_KEY = re.compile(
+    r"(?:[CMS]-)*(?:[ -~]|Up|Down|Left|Right|Home|End|NPage|PPage|PageDown|PageUp|IC|DC|Tab|BTab"
+    r"|Enter|Escape|Space|BSpace|F(?:[1-9]|1[0-2]))"
+)
+
+
+def checked_command(name: str, command: Any) -> bytes:
+    """Return a command as bytes for the shell.
+
+    Args:
+        name: Names the environment in messages.
+        command: The command to check.
+
+    Raises:
+        ValidationError: It is not text, is too long, or contains a null character.
+    """
+    if not isinstance(command, str):
+        raise ValidationError(f"{name}: a command is a text, not {type(command).__name__}")
+    if "\0" in command:
+        raise ValidationError(f"{name}: a command has a null character: write it to a file")
+    data = command.encode()
+    if len(data) > LARGEST_COMMAND:
+        raise ValidationError(
+            f"{name}: a command of {size_text(len(data))}: at most "
+            f"{size_text(LARGEST_COMMAND)} are allowed. Put it into a file and source that"
+        )
+    return data
+
+
+def check_wait(name: str, wait: float | None) -> None:
+    """Refuse an invalid wait.
+
+    Args:
+        name: Names the environment in messages.
+        wait: Seconds to check. None: no bound.
+
+    Raises:
+        ValidationError: It is negative or infinite.
+    """
+    if wait is not None and not 0 <= wait < float("inf"):
+        raise ValidationError(f"{name}: wait must be a number that is not negative, not {wait}")

@@ -74,7 +74,7 @@ def lend(folders: Iterable[Path]) -> None:
                 _chown(folder, (0, 0), (user(), group()))
 
 
-def take_back(folders: Iterable[Path]) -> None:
+def take_back(folders: Iterable[Path], *, lent: int = 1) -> None:
     """Make root the owner of files written by root's containers, once the last one has ended.
 
     Files that the container user owned before keep their owner: a workspace can be a directory of
@@ -82,30 +82,15 @@ def take_back(folders: Iterable[Path]) -> None:
 
     Args:
         folders: On this machine. Missing ones are skipped.
+        lent: How often this process lent them. 0: a dead one did.
     """
     if os.getuid() == 0:
         with _alone:
             for folder in folders:
-                _lent[folder] -= 1
-                _give_back(folder)
-
-
-def take_back_left(folders: Iterable[Path]) -> None:
-    """Take back the directories lent by a dead process, unless this one has lent them again.
-
-    Args:
-        folders: On this machine. Missing ones are skipped.
-    """
-    if os.getuid() == 0:
-        with _alone:
-            for folder in folders:
-                _give_back(folder)
-
-
-def _give_back(folder: Path) -> None:
-    if _lent[folder] <= 0:
-        del _lent[folder]
-        _chown(folder, (user(), group()), (0, 0), _not_lent.pop(folder, set()))
+                _lent[folder] -= lent
+                if _lent[folder] <= 0:
+                    del _lent[folder]
+                    _chown(folder, (user(), group()), (0, 0), _not_lent.pop(folder, set()))
 
 
 def _owned(folder: Path, owner: tuple[int, int]) -> set[tuple[int, int]]:
@@ -243,11 +228,6 @@ def rights(
     }
 
 
-def workdir(request: Request) -> str:
-    """Return the path of the workspace in the container."""
-    return str(getattr(request.config, "workdir", None) or "/workspace")
-
-
 def network(spec: Spec) -> str:
     """Return Docker's name for the requested network.
 
@@ -355,7 +335,11 @@ def _lacking(client: library.DockerClient, image: str, labels: Mapping[str, str]
     """Return the lists to add to an image: path inside → text. API errors are ignored."""
     if image not in _known:
         try:
-            lists = _read_all(client, image, labels)
+            made = client.api.create_container(image, ["none"], entrypoint=[], labels=dict(labels))
+            try:
+                lists = {path: _read(client, str(made["Id"]), path) for path in (PASSWD, GROUP)}
+            finally:
+                client.api.remove_container(made["Id"], force=True)
         except library.APIError:
             return {}
         _known[image] = {
@@ -364,16 +348,6 @@ def _lacking(client: library.DockerClient, image: str, labels: Mapping[str, str]
             if (text := lists[path]) is not None and not _names(text, line)
         }
     return _known[image]
-
-
-def _read_all(
-    client: library.DockerClient, image: str, labels: Mapping[str, str]
-) -> dict[str, str | None]:
-    made = client.api.create_container(image, ["none"], entrypoint=[], labels=dict(labels))
-    try:
-        return {path: _read(client, str(made["Id"]), path) for path in (PASSWD, GROUP)}
-    finally:
-        client.api.remove_container(made["Id"], force=True)
 
 
 def _write(folder: Path, lists: Mapping[str, str]) -> dict[str, Path]:

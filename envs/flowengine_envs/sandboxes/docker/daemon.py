@@ -48,7 +48,10 @@ def connect() -> library.DockerClient:
             "forward its socket: ssh -L /tmp/docker.sock:/var/run/docker.sock HOST"
         )
     try:
-        _knock(where)
+        if where.startswith("unix://"):  # the library would leave its socket open
+            with socket.socket(socket.AF_UNIX) as trial:
+                trial.settimeout(_TIMEOUT)
+                trial.connect(where.removeprefix("unix://"))
         client = _client(where, os.getpid())
         client.ping()
     except (docker.errors.DockerException, OSError) as error:
@@ -81,14 +84,6 @@ def _client(where: str, pid: int) -> library.DockerClient:
     import docker
 
     return docker.DockerClient(base_url=where, timeout=_TIMEOUT, max_pool_size=32)
-
-
-def _knock(where: str) -> None:
-    """Check that a server listens, because the library otherwise leaves its socket open."""
-    if where.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as trial:
-            trial.settimeout(_TIMEOUT)
-            trial.connect(where.removeprefix("unix://"))
 
 
 def _why(error: BaseException, where: str) -> str:

@@ -46,13 +46,11 @@ from flowengine_envs.sandboxes.docker.accounts import (
     rights,
     take_back,
     user,
-    workdir,
     writable_inside,
 )
 from flowengine_envs.sandboxes.docker.building import Container, built, wanted
 from flowengine_envs.sandboxes.docker.daemon import Attached, ContainerProgram, attached, connect
 from flowengine_envs.sandboxes.docker.image import find_image
-from flowengine_envs.sandboxes.docker.leftovers import reap, remove, sweep
 from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
 from flowengine_envs.sandboxes.processes import OWN_PROCESSES, cpus
 from flowengine_envs.sandboxes.syscalls import OwnNetwork
@@ -124,7 +122,7 @@ class Docker(OwnNetwork):
     @property
     def workdir(self) -> str:
         """The workspace as programs inside see it."""
-        return workdir(self.request)
+        return str(getattr(self.request.config, "workdir", None) or "/workspace")
 
     @property
     def home(self) -> str:
@@ -340,13 +338,11 @@ class Docker(OwnNetwork):
 
     def memory_kills(self) -> int:
         """Return how many programs were killed because memory was at its limit."""
-        folder = self._groups.get("memory")
-        return 0 if folder is None else memory_kills(folder)
+        return memory_kills(self._groups)
 
     def refused_processes(self) -> int:
         """Return how many process starts failed because the process limit was reached."""
-        folder = self._groups.get("pids")
-        return 0 if folder is None else refused_processes(folder)
+        return refused_processes(self._groups)
 
     def _start_failure(self, error: Exception) -> str:
         """Describe why the daemon did not start the container."""
@@ -432,11 +428,8 @@ class Docker(OwnNetwork):
         assert self._input is not None
         return self._keeper, self._input
 
-    async def ended(self) -> tuple[int, bool]:
-        """Return a command's exit code, and whether it ended because memory ran out."""
-        return await asyncio.to_thread(self._ended)
-
-    def _ended(self) -> tuple[int, bool]:
+    def ended(self) -> tuple[int, bool]:
+        """Wait for a command. Return its exit code, and whether it ran out of memory."""
         try:
             code = self._client.api.wait(str(self._container))["StatusCode"]
             state = self._client.api.inspect_container(str(self._container))["State"]
@@ -476,3 +469,66 @@ def _is_missing(message: str) -> bool:
     return "exec:" in message and (
         "executable file not found" in message or "no such file or directory" in message
     )
+
+
+# Removes containers, including those that a dead process left, which are found by label.
+
+
+def sweep(is_dead: Callable[[ProcessIdentity], bool]) -> None:
+    """Remove containers whose labels name a dead owner on this machine."""
+    client = connect()
+    for container in client.api.containers(all=True, filters={"label": ["flowengine=1"]}):
+        owner = _owner(container["Labels"])
+        if owner is not None and is_dead(owner):
+            remove(client, container["Id"])
+
+
+def _owner(labels: Mapping[str, str]) -> ProcessIdentity | None:
+    """Return the owner of a container, or None if its labels do not name one."""
+    try:
+        return ProcessIdentity(
+            int(labels["flowengine.pid"]),
+            int(labels["flowengine.started"]),
+            labels["flowengine.boot"],
+            labels["flowengine.host"],
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def remove(client: library.DockerClient, container: str) -> None:
+    """Remove a container and wait until it has disappeared. A missing container is ignored.
+
+    Args:
+        client: A client of the daemon.
+        container: Its id.
+
+    Raises:
+        EnvironmentLost: The daemon is not reachable.
+        APIError: The daemon cannot remove it.
+    """
+    try:
+        client.api.remove_container(container, force=True, v=True)
+    except library.NotFound:
+        return
+    except library.APIError as error:
+        if error.status_code != 409:  # It is already being removed.
+            raise
+    except OSError as error:
+        raise EnvironmentLost(
+            f"the Docker daemon is gone, and the container {container[:12]} could not be removed. "
+            "The next engine that starts with a running daemon removes it"
+        ) from error
+    try:
+        client.api.wait(container, condition="removed", timeout=30)
+    except (library.NotFound, OSError):
+        return
+
+
+def reap(leftover: Leftover) -> None:
+    """Remove the containers of a dead owner, and return ownership of its directories."""
+    client = connect()
+    label = f"flowengine.environment={leftover.id}"
+    for container in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
+        remove(client, container["Id"])
+    take_back([Path(str(folder)) for folder in leftover.facts.get("lent") or []], lent=0)
