@@ -19,6 +19,7 @@ from flowengine.flow.source.diagnostics import (
     Position,
     SourceLines,
 )
+from flowengine.util.plain_data import with_leaves
 
 TARGETS = frozenset({"next", "on_error", "cancel", "join"})
 """Keys of a step in which steps are named."""
@@ -40,7 +41,18 @@ class Built:
         self.problems: list[Diagnostic] = list(flow.problems)
         self.places: dict[Loc, DeclarationSite] = {(): flow.place, **flow.places}
         self._ids = frozenset(step.id for step in flow.every())
-        self.data = self._top()
+        flow = self.flow
+        data: dict[str, Any] = {} if isinstance(flow.place, InFile) else {"flowengine": 1}
+        for key, value in flow.head.items():
+            data[key] = plain(value, self._tool, f"{key!r} of flow {flow.id!r}")
+        for name, inner in flow.subflows.items():
+            data.setdefault("flows", {})[name] = self._subflow(name, inner)
+        if flow.steps:
+            data["steps"] = self._block(flow.steps, ("steps",), ())
+            self._order(data["steps"])
+        if flow.cleanup:
+            data["finally"] = self._block(flow.cleanup, ("finally",), ())
+        self.data = data
 
     readable = True
 
@@ -73,22 +85,6 @@ class Built:
         if isinstance(place, InFile) or named:
             return place, loc[len(known) - named :]
         return place, loc[len(known) :]
-
-    # The data
-
-    def _top(self) -> dict[str, Any]:
-        flow = self.flow
-        data: dict[str, Any] = {} if isinstance(flow.place, InFile) else {"flowengine": 1}
-        for key, value in flow.head.items():
-            data[key] = plain(value, self._tool, f"{key!r} of flow {flow.id!r}")
-        for name, inner in flow.subflows.items():
-            data.setdefault("flows", {})[name] = self._subflow(name, inner)
-        if flow.steps:
-            data["steps"] = self._block(flow.steps, ("steps",), ())
-            self._order(data["steps"])
-        if flow.cleanup:
-            data["finally"] = self._block(flow.cleanup, ("finally",), ())
-        return data
 
     def _subflow(self, name: str, flow: FlowGraph) -> dict[str, Any]:
         built = Built(flow)
@@ -125,7 +121,12 @@ class Built:
     def _tool(self, value: Any) -> str | None:
         """Return the name of a tool or a flow. A step is refused, because it is not a value."""
         if isinstance(value, FlowDeclarations):
-            return self._flow_name(value)
+            if value.root is not self.flow.root:
+                raise UsageError(
+                    f"{value!r} is not part of {self.flow.root!r}",
+                    hint="declare it with flow.subflow(id), or import its file",
+                )
+            return str(value.head["id"])
         if isinstance(value, Chain):
             name = value.last.id
             raise UsageError(
@@ -133,14 +134,6 @@ class Built:
                 hint=f"write {name}.output for its result",
             )
         return self.flow.tool_name(value)
-
-    def _flow_name(self, value: FlowDeclarations) -> str:
-        if value.root is not self.flow.root:
-            raise UsageError(
-                f"{value!r} is not part of {self.flow.root!r}",
-                hint="declare it with flow.subflow(id), or import its file",
-            )
-        return str(value.head["id"])
 
     def _named(self, value: Any) -> str | None:
         if isinstance(value, Chain):
@@ -240,14 +233,14 @@ def assemble(flow: FlowGraph) -> Built:
 
 def _own(value: Any, id: str) -> Any:
     """Replace a step's own output by the name under which the step sees it."""
-    if isinstance(value, dict):
-        return {key: _own(entry, id) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_own(item, id) for item in value]
-    if not isinstance(value, str) or f"steps.{id}.out" not in value:
-        return value
     itself = re.compile(rf"{LITERAL}|(?<![\w.])steps\.{re.escape(id)}\.(output|outcome)\b")
-    return EXPRESSION.sub(lambda one: itself.sub(lambda two: two[1] or two[0], one[0]), value)
+
+    def seen(leaf: Any) -> Any:
+        if not isinstance(leaf, str) or f"steps.{id}.out" not in leaf:
+            return leaf
+        return EXPRESSION.sub(lambda one: itself.sub(lambda two: two[1] or two[0], one[0]), leaf)
+
+    return with_leaves(value, seen)
 
 
 LITERAL = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""

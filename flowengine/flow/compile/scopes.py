@@ -236,12 +236,6 @@ class Scopes:
     def _ids(self) -> list[str]:
         return list(self.plan.by_id)
 
-    def _schema(self, info: Info) -> Schema:
-        handlers = info.model.on_error
-        known = None if isinstance(handlers, list) else [*outcomes(info).names, "skipped"]
-        mapped = info.model.map is not None and not info.each
-        return step_schema(self.raw(info), known, mapped)
-
     def _with_join(self, info: Info, view: VisibleNames) -> VisibleNames:
         """Return a view with `join`: the arrivals and their origins."""
         sources = [self.plan.steps[s] for s in info.spec["sources"] if s >= 0]
@@ -262,13 +256,6 @@ class Scopes:
             note = Note("E308", message, hint)
             return view.having({"join": closed(join)}, {"join.output": note}, doubts)
         return view.having({"join": closed({**join, "output": one})}, None, doubts)
-
-    # Steps in the past
-
-    def _past(self, body: int) -> EarlierSteps:
-        if body not in self._pasts:
-            self._pasts[body] = EarlierSteps(self.plan.flow, body, self.cancels)
-        return self._pasts[body]
 
     def _find(self, name: str, body: int, here: int) -> StepFacts | None:
         """Return the known facts about a step at another step, or at the end, of a body."""
@@ -297,8 +284,13 @@ class Scopes:
         return StepFacts(UNKNOWN, Note("E301", message, hint))
 
     def _seen(self, info: Info, body: int, here: int) -> StepFacts:
-        past = self._past(body)
-        schema = self._schema(info)
+        if body not in self._pasts:
+            self._pasts[body] = EarlierSteps(self.plan.flow, body, self.cancels)
+        past = self._pasts[body]
+        handlers = info.model.on_error
+        known = None if isinstance(handlers, list) else [*outcomes(info).names, "skipped"]
+        mapped = info.model.map is not None and not info.each
+        schema = step_schema(self.raw(info), known, mapped)
         if here == CUT_SHORT:
             return StepFacts(schema, None, self._doubts(info, sure=False))
         if here == AT_END:

@@ -205,9 +205,10 @@ class StepKinds:
         if command is not None:
             self._check_code(config.get(command), (*loc, command))
         defaults = self.scope.model.defaults
+        given = config.get("in")
         choices = [
             (in_, (*loc[:-1], "in")),
-            (_as_use(config.get("in")), (*loc, "in")),
+            ({given: {}} if isinstance(given, str) else given, (*loc, "in")),
             (defaults.in_, (*defaults.loc, "in")),
             ({HOST: {}}, loc),
         ]
@@ -283,10 +284,6 @@ def configuration_and_arguments(callee: Callee, parts: dict[str, TypedValue]) ->
     if callee.configuration is not None:
         parts = {**parts, "configuration": callee.configuration}
     return together(parts)
-
-
-def _as_use(given: Any) -> Mapping[str, Any] | None:
-    return {given: {}} if isinstance(given, str) else given
 
 
 def _texts(value: Plain, loc: Loc) -> list[tuple[Loc, str]]:

@@ -43,7 +43,7 @@ from flowengine.flow.compile.types import (
     under,
     words,
 )
-from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
+from flowengine.flow.models import Handler, Loc, Map, Trigger
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import OPENING, Value
@@ -125,7 +125,12 @@ class StepCompiler:
         round_ = self._loop_start(info, item)
         self._lock(info, round_)
         raw = self._marked(info, self.actions.write(info, round_))
-        self._check_needs(info)
+        for place, label in enumerate(info.model.needs):
+            if any(label == step.id for step in self.plan.steps):
+                message = f"{label!r} is a step, and 'needs' lists offers of a worker"
+                hint = f"for the order of steps, write 'next: {info.id}' in {label!r}; "
+                hint += "'join: all' waits for several"
+                self.report.at("E103", message, (*info.loc, "needs", place), hint)
         doubts = self._doubts_of_flow(info)
         if info.children:
             called = {"call": UNKNOWN} if info.spec["child"] in self.plan.called else {}
@@ -135,7 +140,8 @@ class StepCompiler:
         if info.children and info.spec["child"] not in self.plan.called:
             self._finally(info.spec["child"], _locals(round_), info.loc)
             raw, doubts = self._group_output(info)
-            info.effect = self._effect_of_group(info)
+            inner = {self.plan.steps[number].effect for number in info.children}
+            info.effect = model.effect or ("once" if "once" in inner else "idempotent")
             self._check_retry(info)
         inside = self.scopes.inside(round_, info)
         result, doubts = self._output(info, inside, raw, doubts)
@@ -341,14 +347,11 @@ class StepCompiler:
 
     def _map_bounds(self, given: Map, spec: MapSpec, view: VisibleNames) -> None:
         defaults = self.plan.model.defaults
-        if given.concurrency is not None:
-            loc = (*given.loc, "concurrency")
-            spec["concurrency"] = self.expressions.of_type(given.concurrency, loc, view, INTEGER)
-        elif defaults.map_concurrency is not None:
-            loc = (*defaults.loc, "map_concurrency")
-            spec["concurrency"] = self.expressions.of_type(
-                defaults.map_concurrency, loc, view, INTEGER
-            )
+        most, loc = given.concurrency, (*given.loc, "concurrency")
+        if most is None:
+            most, loc = defaults.map_concurrency, (*defaults.loc, "map_concurrency")
+        if most is not None:
+            spec["concurrency"] = self.expressions.of_type(most, loc, view, INTEGER)
         if given.max_failures is not None:
             loc = (*given.loc, "max_failures")
             spec["max_failures"] = self.expressions.value(given.max_failures, loc, view).value
@@ -407,13 +410,10 @@ class StepCompiler:
             loc = (*given.loc, "until")
             spec["until"] = self.expressions.condition(given.until, loc, view)
         elif given.while_ is not None:
-            spec["before"] = self._before(given, view)
-
-    def _before(self, given: Loop, view: VisibleNames) -> int:
-        # The output is null before the first round, regardless of the step's type.
-        loc = (*given.loc, "while")
-        early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
-        return self.expressions.condition(str(given.while_), loc, early)
+            # The output is null before the first round, regardless of the step's type.
+            loc = (*given.loc, "while")
+            early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
+            spec["before"] = self.expressions.condition(str(given.while_), loc, early)
 
     def _lock(self, info: Info, view: VisibleNames) -> None:
         given = info.model.lock
@@ -506,21 +506,6 @@ class StepCompiler:
         path = f"[{json.dumps(info.id)}]" if "." in info.id else f".{info.id}"
         source = f"steps{path}.output"
         return TypedValue(["expr", self.expressions.add(source, view, info.loc)], UNKNOWN)
-
-    def _check_needs(self, info: Info) -> None:
-        """Refuse names of steps among labels: elsewhere `needs` lists the steps before this one."""
-        for place, label in enumerate(info.model.needs):
-            if any(label == step.id for step in self.plan.steps):
-                message = f"{label!r} is a step, and 'needs' lists offers of a worker"
-                hint = f"for the order of steps, write 'next: {info.id}' in {label!r}; "
-                hint += "'join: all' waits for several"
-                self.report.at("E103", message, (*info.loc, "needs", place), hint)
-
-    def _effect_of_group(self, info: Info) -> str:
-        if info.model.effect is not None:
-            return info.model.effect
-        inner = [self.plan.steps[number] for number in info.children]
-        return "once" if any(one.effect == "once" for one in inner) else "idempotent"
 
     def _check_retry(self, info: Info) -> None:
         """Refuse to retry a group that contains a step which must not be repeated."""

@@ -121,12 +121,6 @@ def ends_in_characters(text: str, most: int) -> Ends | None:
     return text[: most * 2 // 3], text[len(text) - most // 3 :]
 
 
-def cut_text(text: str, longest: int) -> str:
-    """Return a text, with a note in place of its middle if it is too long."""
-    ends = ends_in_characters(text, longest)
-    return text if ends is None else without_middle(text, ends)
-
-
 def without_middle(text: str, ends: Ends) -> str:
     """Return the ends of a text, with a note about the length of the omitted middle."""
     left_out = len(text) - len(ends[0]) - len(ends[1])
