@@ -171,8 +171,8 @@ class SessionWork(Work):
                 )
         if talk.active not in self.described.agents:
             raise UsageError(
-                f"the agent {talk.active!r} answers in the session {self.labels[SESSION]!r}, and is not "
-                "among the agents of this run",
+                f"the agent {talk.active!r} answers in the session {self.labels[SESSION]!r}, and "
+                "is not among the agents of this run",
                 hint="pass it, or an agent that hands off to it: run(response.agent, …), or in "
                 "agents=[…]",
             )

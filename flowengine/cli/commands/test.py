@@ -120,8 +120,8 @@ def _show(report: SuiteReport, arguments: Namespace) -> None:
             taken = len(coverage.taken)
             out(f"{report.cases.flow_path}: {taken} of {len(coverage.branches)} branches taken")
             for branch in missed:
-                line, column = coverage.place(branch)
-                out(f"  {report.cases.flow_path}:{line}:{column}: {coverage.name(branch)}")
+                row, column = coverage.place(branch)
+                out(f"  {report.cases.flow_path}:{row}:{column}: {coverage.name(branch)}")
 
 
 def _as_data(reports: list[SuiteReport], broken: list[FlowFileError]) -> dict[str, Any]:

@@ -152,10 +152,7 @@ def details(session: CliSession, wait: WaitInfo) -> Iterator[str]:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):
         yield from _quoted(wait["body"])
-    for name, label in (("user", "user said"), ("model", "model says")):
-        text = wait.get("about", {}).get(name)
-        if text:
-            yield from _value(label, text)
+    yield from _about(wait)
     yield from _subject(wait)
     yield from _preview(wait)
     if is_open:
@@ -164,12 +161,7 @@ def details(session: CliSession, wait: WaitInfo) -> Iterator[str]:
         named = isinstance(file, Mapping)
         yield _fact("file", f"{file.get('name', '')}  {file.get('path', '')}" if named else file)
     if is_open:
-        for choice in wait.get("choices", []):
-            label = choice.get("label")
-            text = str(choice["id"])
-            text += f": {label}" if label and label != text else ""
-            text += "  (needs a comment)" if choice.get("comment") == "required" else ""
-            yield _fact("choice", text)
+        yield from _choices(wait)
 
 
 def _deciders(session: CliSession, wait: WaitInfo) -> Iterator[str]:
@@ -271,6 +263,14 @@ def _request(request: RequestInfo) -> Iterator[str]:
         yield from (_fact("note", line) for line in note.split("\n"))
 
 
+def _about(wait: WaitInfo) -> Iterator[str]:
+    """Yield the texts that led to an agent's call: of the user, and of the model with the call."""
+    for name, label in (("user", "user said"), ("model", "model says")):
+        text = wait.get("about", {}).get(name)
+        if text:
+            yield from _value(label, text)
+
+
 def _value(name: str, value: Any, note: str = "") -> Iterator[str]:
     """Yield a value: a text of several lines, such as code, as a block of them."""
     text = str(value).rstrip("\n")
@@ -322,6 +322,15 @@ def _form(schema: Mapping[str, Any]) -> Iterator[str]:
         about += [str(field[key]) for key in ("title", "description") if key in field]
         about += [words.format(inline(field[key])) for key, words in _BOUNDS if key in field]
         yield _fact("form", f"{name}: {', '.join(about)}")
+
+
+def _choices(wait: WaitInfo) -> Iterator[str]:
+    for choice in wait.get("choices", []):
+        label = choice.get("label")
+        text = str(choice["id"])
+        text += f": {label}" if label and label != text else ""
+        text += "  (needs a comment)" if choice.get("comment") == "required" else ""
+        yield _fact("choice", text)
 
 
 def _fact(name: str, value: object) -> str:

@@ -183,17 +183,21 @@ class StepCompiler:
         for number in self.plan.body(final)["steps"]:
             self._step(self.plan.steps[number])
         owner = self.plan.body(body)["owner"]
-        place = self.report.position((*loc, "finally"))
         hidden = StepSpec(
             id=self.plan.steps[owner].id if owner >= 0 else "finally",
             body=-1,
             action="group",
             child=final,
             timeout=["const", self.plan.model.limits.finally_],
-            at=[place.line, place.column],
         )
-        self.plan.body(body)["final"] = len(self.plan.flow["steps"])
+        self.plan.body(body)["final"] = self._hide(hidden, (*loc, "finally"))
+
+    def _hide(self, hidden: StepSpec, loc: Loc) -> int:
+        """Write a step that is in no body, and return its number."""
+        place = self.report.position(loc)
+        hidden["at"] = [place.line, place.column]
         self.plan.flow["steps"].append(hidden)
+        return len(self.plan.flow["steps"]) - 1
 
     def open_first(self, environments: Mapping[str, Eager]) -> None:
         """Write the hidden step that opens environments before the first steps.
@@ -203,25 +207,14 @@ class StepCompiler:
         """
         if not environments:
             return
-        place = self.report.position(("environments",))
         hidden = StepSpec(
-            id=OPENING,
-            body=-1,
-            action="task",
-            kind=OPENING,
-            task={},
-            effect="idempotent",
-            at=[place.line, place.column],
+            id=OPENING, body=-1, action="task", kind=OPENING, task={}, effect="idempotent"
         )
-        give(
-            hidden,
-            ["const", None],
-            {name: environment.use for name, environment in environments.items()},
-        )
+        uses = {name: environment.use for name, environment in environments.items()}
+        give(hidden, ["const", None], uses)
         if later := [name for name, environment in environments.items() if not environment.waits]:
             hidden["task"] = {"background": later}
-        self.plan.body(0)["opens"] = len(self.plan.flow["steps"])
-        self.plan.flow["steps"].append(hidden)
+        self.plan.body(0)["opens"] = self._hide(hidden, ("environments",))
 
     def _marked(self, info: Info, raw: Schema) -> Schema:
         """Write the properties of a generated flow's step that the language cannot express.
@@ -557,11 +550,8 @@ class StepCompiler:
         if call is None:
             return  # it was left out as invalid
         spec = StepSpec(id=info.id, body=-1)
-        place = self.report.position(given.loc)
-        spec["at"] = [place.line, place.column]
         self.calls.write(Call(given, spec, action, call), view.having({"error": ERROR}))
-        info.spec["compensate"] = len(self.plan.flow["steps"])
-        self.plan.flow["steps"].append(spec)
+        info.spec["compensate"] = self._hide(spec, given.loc)
 
     def _handler(self, spec: HandlerSpec, model: Handler, view: VisibleNames) -> TypedValue | None:
         """Write a handler, and return its output, if it has one."""
