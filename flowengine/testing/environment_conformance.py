@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import copy
 import io
+import os
 import subprocess
 import sys
 import tempfile
@@ -346,8 +347,6 @@ def killed_process_is_reaped(case: ProviderCase) -> None:
     installed = case.spec["kind"] in _installed_kinds()
     with _bench(case) as bench:
         given = [kind.__module__, kind.__name__, installed, str(bench.folder), bench.spec()]
-        import os
-
         process = subprocess.Popen(
             [sys.executable, "-c", _KILLED],
             stdin=subprocess.PIPE,

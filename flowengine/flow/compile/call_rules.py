@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from flowengine import registry
 from flowengine.errors import FlowFileError
@@ -33,7 +33,7 @@ from flowengine.flow.source.diagnostics import (
 from flowengine.flow.source.yaml_source import Source, read
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import Called, in_order
-from flowengine.kernel.graph.specs import RuleSpec
+from flowengine.kernel.graph.specs import CallsSpec, RuleSpec
 from flowengine.sdk.texts.near_words import did_you_mean
 
 _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
@@ -80,9 +80,13 @@ class CallRules:
     def _within(self, file: FlowFile, index: int) -> RuleSpec:
         declared = file.model.rules[index]
         rule = self._named(file, index)
-        calls: Any = {key: getattr(declared, key) for key in ("agent", "effect", "environment")}
-        calls = {key: value for key, value in calls.items() if value is not None}
-        rule["calls"] = {"glob": declared.verdict[1], **calls}
+        calls = rule["calls"] = CallsSpec(glob=declared.verdict[1])
+        if declared.agent is not None:
+            calls["agent"] = declared.agent
+        if declared.effect is not None:
+            calls["effect"] = declared.effect
+        if declared.environment is not None:
+            calls["environment"] = declared.environment
         if declared.when is not None:
             # The inputs are read where the rule is evaluated, so no enclosing flow has to pass them
             # on.

@@ -92,7 +92,11 @@ class Edges:
         number = self.plan.by_id.get(name)
         if number is None:
             self.gaps.bodies.add(body)
-            self._unknown(body, name, loc)
+            if name not in self.plan.misnamed:
+                known = [self.plan.steps[n].id for n in self.plan.body(body)["steps"]]
+                hint = did_you_mean(name, [*known, "end", "end_all"])
+                hint = hint or "targets are steps of the same list, end and end_all"
+                self.report.at("E201", f"there is no step {name!r}", loc, hint)
             return NEVER
         target = self.plan.steps[number]
         if info is not None and self.plan.is_parallel(body):
@@ -113,14 +117,6 @@ class Edges:
             return NEVER
         self.named.setdefault(number, []).append(info)
         return number
-
-    def _unknown(self, body: int, name: str, loc: Loc) -> None:
-        if name in self.plan.misnamed:
-            return
-        known = [self.plan.steps[n].id for n in self.plan.body(body)["steps"]]
-        hint = did_you_mean(name, [*known, "end", "end_all"])
-        hint = hint or "targets are steps of the same list, end and end_all"
-        self.report.at("E201", f"there is no step {name!r}", loc, hint)
 
     # Splits
 

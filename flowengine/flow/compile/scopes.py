@@ -310,7 +310,7 @@ class Scopes:
             message = f"'steps.{info.id}' is this step itself, which has not ended yet"
             hint = "its result is 'output' in set, emit, next and loop, 'result' in its 'output'"
             return Note("E304", message, hint)
-        if info.number in {group.number for group in self.plan.around(at)} or info is at:
+        if info.number in {group.number for group in self.plan.around(at)}:
             message = f"'steps.{info.id}' is a group around this step, which has not ended yet"
             return Note("E304", message, "name a step inside it")
         message = (
