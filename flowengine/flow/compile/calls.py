@@ -15,7 +15,6 @@ from flowengine.flow.compile.expressions import Expressions, TypedValue, constan
 from flowengine.flow.compile.offered_environments import inject, take_named
 from flowengine.flow.compile.plan import Call
 from flowengine.flow.compile.questions import asked_before_call
-from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools, refuse_crash_keys
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, VisibleNames, closed
 from flowengine.flow.loading.files import Definition
@@ -347,7 +346,9 @@ class CallCompiler:
             if callee.offered is not None:
                 settings = {k: value for k, value in callee.offered.items() if k != "schema"}
                 parts["offered"] = together(settings)
-            spec["input"] = configuration_and_arguments(callee, parts).value
+            if callee.configuration is not None:
+                parts["configuration"] = callee.configuration
+            spec["input"] = together(parts).value
         if callee.key is not None:
             spec["key"] = callee.key
         configured = callee.input is not None or callee.configuration is not None

@@ -12,7 +12,6 @@ from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.types import (
-    ERROR,
     EXECUTION,
     INTEGER,
     NONE,
@@ -176,18 +175,10 @@ class Scopes:
         """Return the names visible before the first step: inputs and the execution."""
         return VisibleNames(self.base)
 
-    def on_message(self, signal: Schema) -> VisibleNames:
-        """Return the names that the `match` of a trigger sees, before a token exists."""
-        return VisibleNames({**self.base, "state": self.state, "signal": signal})
-
     def at_end(self) -> VisibleNames:
         """Return the names that `outputs` see: all of the flow's own steps."""
         roots = {**self.base, "state": self.state}
         return VisibleNames(roots, -1, lambda name: self._find(name, 0, AT_END), self._ids)
-
-    def flow_handler(self) -> VisibleNames:
-        """Return the names that an `on_error` of the flow sees."""
-        return self.at_end().having({"error": ERROR})
 
     def entry(self, info: Info) -> VisibleNames:
         """Return the names that a step sees when a token has reached it."""
@@ -228,10 +219,6 @@ class Scopes:
     def raw(self, info: Info) -> Schema:
         """Return the known type of a step's output."""
         return self.outputs.get(info.number, UNKNOWN)
-
-    def parallel_output(self, info: Info) -> Schema:
-        """Return the type of the output of a `parallel`."""
-        return closed({self.plan.steps[n].id: self.raw(self.plan.steps[n]) for n in info.children})
 
     def _ids(self) -> list[str]:
         return list(self.plan.by_id)

@@ -274,18 +274,6 @@ def _meters(step_kind: type[StepKind]) -> dict[str, Plain] | None:
     }
 
 
-def configuration_and_arguments(callee: Callee, parts: dict[str, TypedValue]) -> TypedValue:
-    """Return the input of a kind that takes arguments.
-
-    Args:
-        callee: The callee.
-        parts: `args`, and `bind` if the flow fixes arguments.
-    """
-    if callee.configuration is not None:
-        parts = {**parts, "configuration": callee.configuration}
-    return together(parts)
-
-
 def _texts(value: Plain, loc: Loc) -> list[tuple[Loc, str]]:
     if isinstance(value, str):
         return [(loc, value)]

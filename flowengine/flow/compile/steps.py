@@ -32,6 +32,7 @@ from flowengine.flow.compile.types import (
     Schema,
     VisibleNames,
     as_declared,
+    closed,
     common,
     differs,
     items_of,
@@ -105,7 +106,7 @@ class StepCompiler:
         model = self.plan.model
         self._finally(0, {}, model.loc)
         if isinstance(model.on_error, list):
-            view = self.scopes.flow_handler()
+            view = self.scopes.at_end().having({"error": ERROR})
             for spec, handler in zip(self.plan.flow["on_error"], model.on_error, strict=True):
                 given = self._handler(spec, handler, view)
                 if given is not None:
@@ -304,7 +305,8 @@ class StepCompiler:
             self.expressions.used["state"].add(given.state)
             self._check_key(given.state, (*given.loc, "state"))
         if given.match is not None:
-            seen = self.scopes.on_message(self.scopes.messages.schema(given))
+            signal = self.scopes.messages.schema(given)  # there is no token yet
+            seen = self.scopes.outside().having({"state": self.scopes.state, "signal": signal})
             loc = (*given.loc, "match")
             info.spec["trigger"]["match"] = self.expressions.condition(given.match, loc, seen)
 
@@ -472,11 +474,18 @@ class StepCompiler:
         body = self.plan.body(info.spec["child"])
         end = self.scopes.inside(self.scopes.entry(info), info)
         if info.action == "parallel":
-            entries = {self.plan.steps[n].id: self._output_of(n, end) for n in info.children}
+            branches = [self.plan.steps[number] for number in info.children]
+            entries = {branch.id: self._output_of(branch.number, end) for branch in branches}
             body["output"] = ["map", {name: typed.value for name, typed in entries.items()}]
             doubts = [under(f".{name}", self._doubts_at(end, name)) for name in entries]
-            return self.scopes.parallel_output(info), passed_on(reduce(or_, doubts, {}), path)
-        lasts = [self.plan.steps[number] for number in last_steps(self.plan, info)]
+            types = closed({branch.id: self.scopes.raw(branch) for branch in branches})
+            return types, passed_on(reduce(or_, doubts, {}), path)
+        # If one step alone leads out of the group, every successful run ends with it.
+        lasts = [
+            self.plan.steps[number]
+            for number in body["steps"]
+            if any(target < 0 for target in targets(self.plan.flow["steps"][number]))
+        ]
         if self.plan.gaps:
             return UNKNOWN, NONE  # a way out of it may be missing
         if len(lasts) == 1:
@@ -584,18 +593,3 @@ def _locals(view: VisibleNames) -> dict[str, Schema]:
     """Return the names of items and rounds in a view, for the steps of a group."""
     outside = {"inputs", "state", "execution", "now", "join"}
     return {root: schema for root, schema in view.roots.items() if root not in outside}
-
-
-def last_steps(plan: Plan, group: Info) -> list[int]:
-    """Return the steps that lead out of a group, in file order.
-
-    If there is only one, every successful run of the group ends with it.
-
-    Args:
-        group: The group.
-    """
-    return [
-        number
-        for number in plan.body(group.spec["child"])["steps"]
-        if any(target < 0 for target in targets(plan.flow["steps"][number]))
-    ]

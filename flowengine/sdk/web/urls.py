@@ -84,12 +84,6 @@ def literal(host: str) -> Address | None:
         return None
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine: `localhost`, or a loopback address."""
-    address = literal(host)
-    return host == "localhost" if address is None else address.is_loopback
-
-
 def spelled(host: str) -> str:
     """Return a host in normal form: lower case, ASCII, an address in its usual form.
 
