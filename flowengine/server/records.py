@@ -20,7 +20,6 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from flowengine.errors import Conflict, Hint, InputError, NotFound, StoreError
-from flowengine.journal.records import Artifact
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.texts.sizes import size_text
 from flowengine.server.rights import Access
@@ -120,6 +119,14 @@ class SignedIn(NamedTuple):
     """As the provider names the user."""
     groups: tuple[str, ...]
     issuer: str
+
+
+class StoredUpload(NamedTuple):
+    """A file that a user has uploaded."""
+
+    name: str
+    size: int
+    sha256: str
 
 
 class KeyedRequest(NamedTuple):
@@ -473,14 +480,14 @@ class ServerRecords:
                 hint="an upload is held for a week",
             )
 
-    def end_upload(self, user: str, file: Artifact, now: int) -> None:
+    def end_upload(self, user: str, file: StoredUpload, now: int) -> None:
         """Record a file that a user has uploaded."""
         self._write(
             "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?)",
             (user, file.sha256, file.name, file.size, now),
         )
 
-    def upload(self, user: str, sha256: str) -> Artifact:
+    def upload(self, user: str, sha256: str) -> StoredUpload:
         """Return a file that a user has uploaded.
 
         Raises:
@@ -495,7 +502,7 @@ class ServerRecords:
                 hint="upload it: POST /v1/artifacts?name=NAME",
             )
         name, size = rows[0]
-        return Artifact(name, size, sha256)
+        return StoredUpload(name, size, sha256)
 
     # Internals
 

@@ -21,7 +21,7 @@ from flowengine.errors import InputError, NotAllowed, NotFound
 from flowengine.sdk.files.file_names import clean_name
 from flowengine.sdk.python.user_code import on_thread
 from flowengine.server.calls import ApiCall
-from flowengine.server.records import ServerRecords
+from flowengine.server.records import ServerRecords, StoredUpload
 from flowengine.server.rights import Principal, Right
 from flowengine.server_settings import UploadRules
 from flowengine.util.files import make_folder
@@ -377,7 +377,7 @@ def upload(call: ApiCall) -> Any:
     with path.open("rb") as file:
         rules.check(name, file.read(8))
     call.records.check_uploads(user, path.stat().st_size, now)
-    kept = call.engine.store.hold_artifact(path, name)
+    kept = StoredUpload(*call.engine.store.hold_artifact(path, name))
     call.records.end_upload(user, kept, now)
     return kept._asdict()
 
