@@ -559,8 +559,8 @@ class StepCompiler:
         if call is None:
             return  # it was left out as invalid
         spec = StepSpec(id=info.id, body=-1)
-        self.calls.write(Call(given, spec, action, call), view.having({"error": ERROR}))
         info.spec["compensate"] = self._hide(spec, given.loc)
+        self.calls.write(Call(given, spec, action, call), view.having({"error": ERROR}))
 
     def _handler(self, spec: HandlerSpec, model: Handler, view: VisibleNames) -> TypedValue | None:
         """Write a handler, and return its output, if it has one."""
