@@ -30,7 +30,7 @@ from flowengine.sdk import Plain
 from flowengine.sdk.python.argument_checks import in_words, seconds_of
 from flowengine.sdk.python.live_signature import Signature
 from flowengine.sdk.steps.step_kind import BuiltFlow
-from flowengine.sdk.texts.visible_text import literal_text
+from flowengine.sdk.texts.flow_texts import literal_text
 
 SECRET = "secret:"
 """Prefix of the name of an environment variable, in the configuration of environments and servers.

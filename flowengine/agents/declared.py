@@ -47,8 +47,8 @@ from flowengine.sdk.steps.generated_flows import (
     Given,
     Loc,
 )
+from flowengine.sdk.texts.flow_texts import literal_text, plain_text
 from flowengine.sdk.texts.near_words import did_you_mean
-from flowengine.sdk.texts.visible_text import literal_text, plain_text
 
 CHOICES = ("auto", "none", "required")
 _WAYS = ("handoffs", "tool_handoffs")

@@ -13,8 +13,9 @@ from typing import Any
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.steps.generated_flows import Declared, Loc
+from flowengine.sdk.texts.flow_texts import literal_text, plain_text
 from flowengine.sdk.texts.received import received_text
-from flowengine.sdk.texts.visible_text import literal_text, one_line, plain_text
+from flowengine.sdk.texts.visible_text import one_line
 
 # Skills: directories with instructions for a particular task, in the open Agent Skills format.
 #

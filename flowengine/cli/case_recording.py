@@ -11,7 +11,7 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json, out_text, writing
 from flowengine.errors import NotFound, UsageError
 from flowengine.flow.cases import SUFFIX, cases_beside, flow_beside, parse_cases
-from flowengine.flow.source.yaml_source import Source, read, read_text
+from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.testing.recording import RecordedCase, record, text_of
 
 FAILED = 1
@@ -134,7 +134,9 @@ def add_case(
         number += 1
         name = f"{case['name']} ({number})"
     named = {**case, "name": name}
-    indent = _indent(source)
+    line = source.line_text(source.position(("cases", 0)).line)
+    dash = line.lstrip(" ")[:2]
+    indent = len(line) - len(line.lstrip(" ")) if dash == "- " else None
     blank = "\n" if text.endswith("\n") else "\n\n"
     longer = f"{text}{blank}{text_of(named, indent or 0)}"
     expected = {**source.data, "cases": [*cases, named]}
@@ -146,13 +148,6 @@ def add_case(
         )
     _save(path, longer, check)
     return named
-
-
-def _indent(source: Source) -> int | None:
-    """Return the indentation of the dashes of the cases, or None without dashes."""
-    line = source.line_text(source.position(("cases", 0)).line)
-    dash = line.lstrip(" ")[:2]
-    return len(line) - len(line.lstrip(" ")) if dash == "- " else None
 
 
 def _save(path: str, text: str, check: Callable[[str], object]) -> None:

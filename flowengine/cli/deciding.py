@@ -82,7 +82,9 @@ def run(arguments: Namespace, choice: str | None) -> int:
             try:
                 decision = _decide(session, wait, choice)
             except FlowEngineError as error:
-                error.message = _readable(session, wait, error.message)
+                short = session.short_wait(wait["id"])
+                shortened = error.message.replace(wait["id"], short)
+                error.message = when(shortened if short in shortened else f"{short}: {shortened}")
                 if len(waits) == 1:
                     raise
                 show_error(error)
@@ -266,10 +268,3 @@ def _grant(arguments: Namespace) -> dict[str, Any] | None:
     if patterns is not None:
         given["args"] = dict(patterns)
     return given or None
-
-
-def _readable(session: CliSession, wait: WaitInfo, message: str) -> str:
-    """Return an error that refers to the wait by its short id, with times in a readable form."""
-    short = session.short_wait(wait["id"])
-    shortened = message.replace(wait["id"], short)
-    return when(shortened if short in shortened else f"{short}: {shortened}")

@@ -126,7 +126,13 @@ def _run(words: list[str]) -> int:
         from flowengine.cli.terminal.logs import show_logs
 
         show_logs(arguments.log_level)
-    _check_folder()
+    try:
+        check_path("the current directory", os.getcwd())
+    except OSError as error:
+        hint = "change to a directory that exists: cd"
+        raise NotFound(
+            f"the current directory cannot be used: {error.strerror}", hint=hint
+        ) from None
     _choose_server(name, parser, arguments)
     if name in TALKING:
         return command.run(arguments) or 0
@@ -179,17 +185,6 @@ def _choose_server(name: str, parser: Parser, arguments: Namespace) -> None:
             if why:
                 hint = "leave it out, or use the store itself: --store PATH"
                 raise UsageError(f"{option} does not work against a server: {why}", hint=hint)
-
-
-def _check_folder() -> None:
-    """Check that the current directory exists, since paths are relative to it."""
-    try:
-        check_path("the current directory", os.getcwd())
-    except OSError as error:
-        hint = "change to a directory that exists: cd"
-        raise NotFound(
-            f"the current directory cannot be used: {error.strerror}", hint=hint
-        ) from None
 
 
 def _unknown(name: str) -> UsageError:

@@ -232,19 +232,15 @@ def _feed(shell: Any, result: Any, lines: Iterator[str]) -> None:
 
 def _report(result: Any, as_json: bool) -> int:
     if as_json:
-        out_json(_data(result))
+        kept = ("status", "output", "cwd", "duration", "pipe_codes", "signal", "background")
+        data = {name: getattr(result, name) for name in kept}
+        data["pipe_codes"] = list(data["pipe_codes"])
+        data["jobs"] = [job._asdict() for job in result.jobs]
+        out_json({"exit_code": code_of(result), **data, "shell_restarted": result.shell_restarted})
     elif (message := message_of(result)) is not None:
         err(message)
     sys.stdout.flush()
     return code_of(result)
-
-
-def _data(result: Any) -> dict[str, Any]:
-    kept = ("status", "output", "cwd", "duration", "pipe_codes", "signal", "background")
-    data = {name: getattr(result, name) for name in kept}
-    data["pipe_codes"] = list(data["pipe_codes"])
-    data["jobs"] = [job._asdict() for job in result.jobs]
-    return {"exit_code": code_of(result), **data, "shell_restarted": result.shell_restarted}
 
 
 # A conversation with a shell at a terminal: a prompt, and all keys for the command that runs.
@@ -347,7 +343,10 @@ def _run(shell: Any, command: str, size: _Size) -> Any:
     result = shell.run(command, wait=_GLANCE)
     while True:
         if result.status != "syntax_error":
-            shown = _show(result.raw, shown, escapes)
+            new = result.raw[shown:] if len(result.raw) >= shown else b""
+            if new:
+                _write(escapes.of(new))
+            shown = max(shown, len(result.raw))
         if not result.busy:
             _write(AT_THE_END)
             return result
@@ -363,14 +362,6 @@ def _run(shell: Any, command: str, size: _Size) -> Any:
             if keys:
                 shell.send(keys)
         result = shell.wait(max(_GLANCE, len(result.raw) / _MUCH))
-
-
-def _show(raw: bytes, shown: int, escapes: EscapeFilter) -> int:
-    """Write the new part of a command's output, and return the output's length."""
-    new = raw[shown:] if len(raw) >= shown else b""
-    if new:
-        _write(escapes.of(new))
-    return max(shown, len(raw))
 
 
 def _write(data: bytes) -> None:

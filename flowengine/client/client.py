@@ -455,7 +455,12 @@ async def _sent(client: ServerOperations, request: ApiRequest[_Result]) -> _Resu
 
 async def _data(client: ServerOperations, request: ApiRequest[Any]) -> Any:
     """Return the data of the answer to a request, which is repeated if there is none."""
-    given = _arguments(request)
+    query = {name: value for name, value in (request.query or {}).items() if value is not None}
+    given: dict[str, Any] = {"method": request.method, "url": request.path, "params": query}
+    if request.body is not None:
+        body = as_plain(dict(request.body), "the request")
+        given["json"] = json.loads(json.dumps(body, default=plain))
+        given["headers"] = {"idempotency-key": os.urandom(16).hex()}
     for seconds in (*_PAUSES, None):
         try:
             async with _answered(client._http, **given, file=request.file) as response:
@@ -592,17 +597,6 @@ def _is_here(host: str) -> bool:
         return host == "localhost"
 
 
-def _arguments(request: ApiRequest[Any]) -> dict[str, Any]:
-    """Return the arguments of the HTTP client for a request."""
-    query = {name: value for name, value in (request.query or {}).items() if value is not None}
-    given: dict[str, Any] = {"method": request.method, "url": request.path, "params": query}
-    if request.body is not None:
-        body = as_plain(dict(request.body), "the request")
-        given["json"] = json.loads(json.dumps(body, default=plain))
-        given["headers"] = {"idempotency-key": os.urandom(16).hex()}
-    return given
-
-
 def _read(response: httpx2.Response, content: bytes) -> Any:
     """Return the data of an answer.
 
@@ -636,21 +630,17 @@ def _error(status: int, problem: dict[str, Any]) -> FlowEngineError:
     if not (isinstance(error_type, type) and issubclass(error_type, errors.FlowEngineError)):
         error_type = _BY_STATUS.get(status, errors.StoreError if status >= 500 else UsageError)
     if issubclass(error_type, errors.FlowFileError):
-        return error_type(message, _diagnostics(problem.get("errors")))
+        data = problem.get("errors")
+        diagnostics = []
+        for item in data if isinstance(data, list) else ():
+            with suppress(TypeError):
+                diagnostics.append(Diagnostic(**item))
+        return error_type(message, diagnostics)
     if issubclass(error_type, errors.InputError):
         return error_type(message, field=str(problem.get("field", "")), hint=hint)
     if issubclass(error_type, errors.Conflict):
         return error_type(message, standing=problem.get("standing"), hint=hint)
     return error_type(message, hint=hint)
-
-
-def _diagnostics(data: Any) -> list[Diagnostic]:
-    """Return the errors of a flow file, without those of another form."""
-    diagnostics = []
-    for item in data if isinstance(data, list) else ():
-        with suppress(TypeError):
-            diagnostics.append(Diagnostic(**item))
-    return diagnostics
 
 
 def _unreachable(url: str, error: Exception) -> StoreError:

@@ -12,7 +12,7 @@ from flowengine.flow.compile import Compiled, compile_file
 from flowengine.flow.loading.load import FileValidator
 from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.models import Loc, Part
-from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
+from flowengine.flow.models.cases import Case, CaseFile, Decisions
 from flowengine.flow.models.types import shown
 from flowengine.flow.source.diagnostics import Diagnostics, Faults, render
 from flowengine.flow.source.yaml_source import Source, read, read_text, says
@@ -256,7 +256,10 @@ class _Names:
     def _case(self, case: Case, loc: Loc) -> None:
         declared = self.flow.get("inputs", {})
         self._known("input", case.inputs, declared, (*loc, "inputs"))
-        self._scripts(case.tools, (*loc, "tools"))
+        for name in case.tools:
+            if not _is_among(name, self.tools) and self._unknown_step(name):
+                known = [*self.tools, *self.steps]
+                self._one("tool or step", name, known, (*(*loc, "tools"), name))
         for name in case.agents:
             if steps_in(name)[-1] not in self.agents:
                 self._one("agent", name, self.agents, (*loc, "agents", name))
@@ -283,12 +286,6 @@ class _Names:
                 self._address(address, (*expect.loc, key, index))
         for address in expect.steps or ():
             self._address(address, (*expect.loc, "steps", address))
-
-    def _scripts(self, scripts: Mapping[str, Script], loc: Loc) -> None:
-        for name in scripts:
-            if not _is_among(name, self.tools) and self._unknown_step(name):
-                known = [*self.tools, *self.steps]
-                self._one("tool or step", name, known, (*loc, name))
 
     def _decisions(self, decisions: Mapping[str, Decisions], loc: Loc) -> None:
         for name in decisions:

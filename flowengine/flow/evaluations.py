@@ -64,20 +64,15 @@ def load_evaluation(path: str) -> EvalPlan:
     judge = None if model.judge is None else beside(path, model.judge)
     if judge is not None and not _is_there(judge):
         faults.add("E401", f"there is no flow file {judge}", ("judge",))
-    _check_names(model, faults)
-    if diagnostics.errors:
-        refuse(diagnostics, source)
-    return EvalPlan(path, source, model, variants, judge)
-
-
-def _check_names(model: EvalFile, faults: Faults) -> None:
-    """Report variants and cases with the same name, because results are named by them."""
     for noun, entries in (("variant", model.variants), ("case", model.cases)):
         seen = set()
         for entry in entries:
             if entry.name in seen:
                 faults.add("E105", f"duplicate {noun} name {entry.name!r}", (*entry.loc, "name"))
             seen.add(entry.name)
+    if diagnostics.errors:
+        refuse(diagnostics, source)
+    return EvalPlan(path, source, model, variants, judge)
 
 
 def _is_there(flow: str) -> bool:

@@ -32,7 +32,7 @@ from flowengine.runner.session_places import SESSIONS, STEP, Place
 from flowengine.sdk.python.argument_checks import check_kind
 from flowengine.sdk.python.imported_modules import MAIN, import_function
 from flowengine.sdk.python.live_signature import Signature
-from flowengine.sdk.texts.visible_text import literal_text, plain_text
+from flowengine.sdk.texts.flow_texts import literal_text, plain_text
 
 OUTCOMES = ("resolved", "not_resolved", "max_turns", "budget", "tools_not_executed")
 
@@ -117,9 +117,11 @@ def _loaded(content: str) -> LoadedFlow:
 
 
 def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -> Flow:
+    agent = runs["name"]
+    title = sections["agents"][agent].get("title", agent)
     flow = Flow(
         SESSIONS if runs["chat"] else "agents",
-        title=_title_of(sections, runs["name"]),
+        title=str(plain_text(title)),
         inputs={"messages": {"type": "array"}, "context": {"type": "object"}},
         limits={"activations": 1_000_000, "steps": 1_000_000},
         **top,
@@ -139,12 +141,6 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
     flow.output("run", f"${{{{ steps.{STEP}.output }}}}")
     flow.output("outcome", f"${{{{ steps.{STEP}.outcome }}}}")
     return flow
-
-
-def _title_of(sections: Mapping[str, Any], agent: str) -> str:
-    """Return the name of the agent that starts, by which users recognize a run in lists."""
-    title = sections["agents"][agent].get("title", agent)
-    return str(plain_text(title))
 
 
 class _Declared(NamedTuple):

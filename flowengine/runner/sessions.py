@@ -161,8 +161,21 @@ class SessionWork(Work):
 
     async def _sent(self, engine: Engine, place: Place) -> bool:
         """Send the message to the session, and return whether no other run was faster."""
-        self._check_variables(engine)
-        self._check_agent(engine)
+        talk = conversations(engine, self.id)[STEP]
+        first = engine.executions.show(self.id)["inputs"]["context"]
+        for name, value in self.inputs["context"].items():
+            if value not in (talk.context.get(name), first.get(name)):
+                raise UsageError(
+                    f"the session {self.labels[SESSION]!r} has another value of {name!r}",
+                    hint="its variables are those of the first run, as its tools have changed them",
+                )
+        if talk.active not in self.described.agents:
+            raise UsageError(
+                f"the agent {talk.active!r} answers in the session {self.labels[SESSION]!r}, and "
+                "is not among the agents of this run",
+                hint="pass it, or an agent that hands off to it: run(response.agent, …), or in "
+                "agents=[…]",
+            )
         if engine.store.execution(self.id).hash != self.flow.form:
             [moved] = await engine.executions.upgrade_async(self.flow, self.id)
             if moved["verdict"] == "held":
@@ -212,28 +225,6 @@ class SessionWork(Work):
                 raise UsageError(
                     f"the session {self.labels[SESSION]!r} waits: {title}",
                     hint=f"decide, call resume({self.id!r}, agent), and then send more messages",
-                )
-
-    def _check_agent(self, engine: Engine) -> None:
-        """Reject agents without the one that answers in the session."""
-        active = conversations(engine, self.id)[STEP].active
-        if active not in self.described.agents:
-            raise UsageError(
-                f"the agent {active!r} answers in the session {self.labels[SESSION]!r}, and is not "
-                "among the agents of this run",
-                hint="pass it, or an agent that hands off to it: run(response.agent, …), or in "
-                "agents=[…]",
-            )
-
-    def _check_variables(self, engine: Engine) -> None:
-        """Reject data that would be ignored, because the session has stored other values."""
-        kept = conversations(engine, self.id)[STEP].context
-        first = engine.executions.show(self.id)["inputs"]["context"]
-        for name, value in self.inputs["context"].items():
-            if value not in (kept.get(name), first.get(name)):
-                raise UsageError(
-                    f"the session {self.labels[SESSION]!r} has another value of {name!r}",
-                    hint="its variables are those of the first run, as its tools have changed them",
                 )
 
     def _check_moved(self, moved: Mapping[str, Any]) -> None:

@@ -77,7 +77,12 @@ class Sessions(Group):
             if ends:
                 found = conversations(self._public, id, until=ends[-1]).get(STEP)
         if found is None:
-            found = _of_outputs(executions.result(id), executions.show(id)["inputs"])
+            # It has ended by itself, such as by its budget.
+            inputs = executions.show(id)["inputs"]
+            run: Mapping[str, Any] = (executions.result(id).outputs or {}).get(STEP) or {}
+            messages = run.get("messages", inputs["messages"])
+            context = run.get("context", inputs["context"])
+            found = Conversation(messages, context, run.get("agent", ""), {}, -1, {}, "", "")
         return found._replace(messages=history(self._public, id, found.messages))
 
     @blocking
@@ -202,7 +207,13 @@ class Sessions(Group):
             Conflict: Another process answers a message, and has not stopped yet.
             NotFound: The session does not exist.
         """
-        await self._delete(name)
+        result = await self._ended(name)
+        if not result.ended or not self.store.prune(0, (), [result.execution]).executions:
+            raise Conflict(
+                f"the session {name!r} is being ended by another process",
+                hint="delete it again in a moment",
+            )
+        self._host.flows.forget()
 
     delete_async = on_loop(delete)
 
@@ -215,15 +226,6 @@ class Sessions(Group):
             return result
         ask_to_cancel(self._host, id, "the session was ended", self._who(None), now=False)
         return await self._driving.go_on(id) or self._public.executions.result(id)
-
-    async def _delete(self, name: str) -> None:
-        result = await self._ended(name)
-        if not result.ended or not self.store.prune(0, (), [result.execution]).executions:
-            raise Conflict(
-                f"the session {name!r} is being ended by another process",
-                hint="delete it again in a moment",
-            )
-        self._host.flows.forget()
 
     def _forked(self, id: str, at: str, new: str, labels: Mapping[str, str]) -> str:
         forked = fork(self._host, id, at, None, None, new, labels, self._engine.user)
@@ -262,11 +264,3 @@ class Sessions(Group):
                 hint="end or delete it, and seed another one",
             )
         return places[-1 - drop]
-
-
-def _of_outputs(result: ExecutionResult, inputs: Mapping[str, Any]) -> Conversation:
-    """Return the conversation of a session that has ended by itself, such as by its budget."""
-    run: Mapping[str, Any] = (result.outputs or {}).get(STEP) or {}
-    messages = run.get("messages", inputs["messages"])
-    context = run.get("context", inputs["context"])
-    return Conversation(messages, context, run.get("agent", ""), {}, -1, {}, "", "")

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, get_origin
 
@@ -356,19 +357,13 @@ class Application:
         why: str | None = None,
     ) -> None:
         """Record a refusal, or a part of a change, by its parts."""
-        records = self.records
-        named = (None, None) if sender is None else (sender.user, sender.token)
-
-        def write() -> None:
-            user, token = named
-            records.audit(
-                _now(), method, path, status, user=user, token=token, address=address, why=why
-            )
-
+        user, token = (None, None) if sender is None else (sender.user, sender.token)
+        audit = partial(self.records.audit, _now(), method, path, status)
         try:
-            await on_thread(write)
+            await on_thread(lambda: audit(user=user, token=token, address=address, why=why))
         except (sqlite3.Error, OSError) as error:  # a refusal does not depend on its record
-            _log.error("the audit record in %s cannot be written: %s", records.folder, error)
+            folder = self.records.folder
+            _log.error("the audit record in %s cannot be written: %s", folder, error)
 
     async def _sender(self, route: Route, request: Request) -> Principal | Delivery | None:
         """Return who sends a request, as a credential or signature proves. None: it needs none.

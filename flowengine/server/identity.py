@@ -151,7 +151,14 @@ class Identity:
             )
         text = text.strip()
         if self._provider is not None and text.count(".") == _DOTS:
-            return self._of_provider(self._provider, text, address)
+            try:
+                named = self._provider.named_by(text)
+            except RequestRefused as error:
+                if error.status == 401:
+                    self.note_failure(address)
+                    raise RequestRefused(401, error.message, headers=_CHALLENGE) from None
+                raise
+            return self._named(named.user, named.groups)
         principal = self._principal(text)
         if principal is None:
             self.note_failure(address)
@@ -159,16 +166,6 @@ class Identity:
                 401, "the token is unknown, expired or revoked", headers=_CHALLENGE
             )
         return principal
-
-    def _of_provider(self, provider: OidcProvider, token: str, address: str) -> Principal:
-        try:
-            named = provider.named_by(token)
-        except RequestRefused as error:
-            if error.status == 401:
-                self.note_failure(address)
-                raise RequestRefused(401, error.message, headers=_CHALLENGE) from None
-            raise
-        return self._named(named.user, named.groups)
 
     def _named(self, name: str, groups: Sequence[str]) -> Principal:
         user = f"user:{name}"
@@ -224,10 +221,6 @@ class Identity:
         access = access_of(token.user, self._owner, self._settings)
         return Principal(token.user, token.name, access, token.scope)
 
-    def _recent(self, address: str) -> list[float]:
-        since = time.monotonic() - WINDOW
-        return [at for at in self._failed.get(address, ()) if at > since]
-
     def note_failure(self, address: str) -> None:
         """Count a credential or a signature of an address that was not valid.
 
@@ -237,7 +230,8 @@ class Identity:
         Raises:
             RequestRefused: There were too many.
         """
-        recent = self._recent(address)
+        since = time.monotonic() - WINDOW
+        recent = [at for at in self._failed.get(address, ()) if at > since]
         if len(recent) >= FAILURES:
             wait = max(1, int(recent[0] + WINDOW - time.monotonic()) + 1)
             raise RequestRefused(

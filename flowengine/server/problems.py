@@ -64,7 +64,10 @@ def problem_of(error: FlowEngineError, surface: Surface = "http") -> dict[str, A
     if isinstance(error, FlowFileError):
         problem["errors"] = [diagnostic.as_dict() for diagnostic in error.diagnostics]
     if isinstance(error, Conflict) and isinstance(error.standing, dict):
-        problem["standing"] = _with_times(error.standing)
+        problem["standing"] = {
+            name: format_time(value) if name in _TIMES and isinstance(value, int) else value
+            for name, value in error.standing.items()
+        }
     return problem
 
 
@@ -72,14 +75,6 @@ def problem_response(error: FlowEngineError) -> Response:
     """Return the answer to a request that failed."""
     headers = error.headers if isinstance(error, RequestRefused) else {}
     return Response(as_json(problem_of(error)), status_of(error), headers, MEDIA_TYPE)
-
-
-def _with_times(standing: dict[str, Any]) -> dict[str, Any]:
-    """Return what counts instead, with times in RFC 3339."""
-    return {
-        name: format_time(value) if name in _TIMES and isinstance(value, int) else value
-        for name, value in standing.items()
-    }
 
 
 def as_json(value: Any) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -49,9 +48,12 @@ class SpanPipeline:
     def export(self, span: Span) -> None:
         """Queue a span. The SDK drops spans that a slow destination does not take in time."""
         self._ids.next = int(span.trace, 16), int(span.id, 16)
+        parent = span.parent
         started = self._tracer.start_span(
             span.name,
-            _context(span),
+            set_span_in_context(
+                INVALID_SPAN if parent is None else NonRecordingSpan(_place(span.trace, parent))
+            ),
             KINDS[span.kind],
             span.attributes,
             [Link(_place(*link)) for link in span.links],
@@ -78,13 +80,6 @@ class _GivenIds(IdGenerator):
 
     def generate_span_id(self) -> int:
         return self.next[1]
-
-
-def _context(span: Span) -> Context:
-    parent = span.parent
-    return set_span_in_context(
-        INVALID_SPAN if parent is None else NonRecordingSpan(_place(span.trace, parent))
-    )
 
 
 def _place(trace: str, span: str) -> SpanContext:

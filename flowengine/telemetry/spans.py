@@ -238,7 +238,17 @@ class ExecutionTracer:
         if _asks(seen, step.spec):
             name, client = self._model_call(seen, step.spec, attributes), True
         elif "caller" in step.spec:
-            name = self._tool_call(seen, step.spec, given, attributes)
+            attributes |= {
+                OPERATION: "execute_tool",
+                TOOL: step.spec["id"],
+                AGENT: step.spec["caller"],
+            }
+            if entry := self._calls.of(seen.address).get("entry"):
+                attributes[TOOL_CALL] = str(entry["id"])
+            if self._content:
+                attributes[TOOL_ARGUMENTS] = _text(given)
+                attributes[TOOL_RESULT] = _text(seen.output)
+            name = f"execute_tool {step.spec['id']}"
         elif self._content:
             attributes[INPUT] = _text(given)
             attributes[OUTPUT] = _text(seen.output)
@@ -257,21 +267,6 @@ class ExecutionTracer:
         if self._content and reply.message:
             attributes[OUTPUT_MESSAGES] = _text([reply.message])
         return f"chat {reply.model}".rstrip()
-
-    def _tool_call(
-        self, seen: Observation, spec: StepSpec, given: Any, attributes: dict[str, Value]
-    ) -> str:
-        attributes |= {
-            OPERATION: "execute_tool",
-            TOOL: spec["id"],
-            AGENT: spec["caller"],
-        }
-        if entry := self._calls.of(seen.address).get("entry"):
-            attributes[TOOL_CALL] = str(entry["id"])
-        if self._content:
-            attributes[TOOL_ARGUMENTS] = _text(given)
-            attributes[TOOL_RESULT] = _text(seen.output)
-        return f"execute_tool {spec['id']}"
 
     def _environment(self, address: str, opening: Mapping[str, str]) -> Span:
         """Return the span of an opening: below the attempt, unless that had not begun.

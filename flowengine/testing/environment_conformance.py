@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import copy
 import io
+import os
 import subprocess
 import sys
 import tempfile
@@ -351,7 +352,7 @@ def killed_process_is_reaped(case: ProviderCase) -> None:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=_with_path(),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -368,12 +369,6 @@ def killed_process_is_reaped(case: ProviderCase) -> None:
         alive = [mark for mark in marked(VARIABLE).values() if mark.startswith(f"{id}@")]
         assert alive == [], f"left over: {', '.join(alive)}"
         assert not list(bench.folder.glob("entries/*")), "an entry is left in the registry"
-
-
-def _with_path() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _provider(case: ProviderCase) -> Provider[Any]:

@@ -222,18 +222,6 @@ class Evaluation:
         self._read_trial(case, trial, result)
         if self.judge is None or trial.status not in {"passed", "failed"}:
             return
-        given = self._given(self.judge, case, trial, result)
-        text = json.dumps([self.judge.form, given], sort_keys=True, default=plain)
-        trial.judged_by = f"{trial.execution}-judge-{sha256(text.encode()).hexdigest()[:8]}"
-        labels = {"eval": self.id, "variant": trial.variant, "case": case.name}
-        labels["judges"] = trial.execution
-        judged = await shared(self.engine, self.judge, given, trial.judged_by, labels)
-        self._read_judgment(trial, judged)
-
-    def _given(
-        self, judge: LoadedFlow, case: EvalCase, trial: Trial, result: ExecutionResult
-    ) -> dict[str, Any]:
-        """Return the inputs that the judge declares."""
         known = {
             "case": case.name,
             "inputs": case.inputs,
@@ -245,8 +233,14 @@ class Evaluation:
             "usage": {"tokens": trial.tokens, "cost_usd": trial.cost_usd},
             "seconds": trial.seconds,
         }
-        wanted = judge.compiled.get("inputs", {})
-        return {name: value for name, value in known.items() if name in wanted}
+        wanted = self.judge.compiled.get("inputs", {})
+        given = {name: value for name, value in known.items() if name in wanted}
+        text = json.dumps([self.judge.form, given], sort_keys=True, default=plain)
+        trial.judged_by = f"{trial.execution}-judge-{sha256(text.encode()).hexdigest()[:8]}"
+        labels = {"eval": self.id, "variant": trial.variant, "case": case.name}
+        labels["judges"] = trial.execution
+        judged = await shared(self.engine, self.judge, given, trial.judged_by, labels)
+        self._read_judgment(trial, judged)
 
     def _observations(self, execution: str) -> list[Observation]:
         updates = self.engine.executions.past_updates(execution)

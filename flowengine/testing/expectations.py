@@ -11,7 +11,7 @@ from flowengine.errors import InputError
 from flowengine.flow.cases import as_data
 from flowengine.flow.models import Loc
 from flowengine.flow.models.cases import Case
-from flowengine.flow.models.expected import Expected, ExpectedCall, ExpectedError, ExpectingCase
+from flowengine.flow.models.expected import ExpectedCall, ExpectedError, ExpectingCase
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import (
@@ -116,7 +116,15 @@ def unmet(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
     if state["outputs"] is not None:
         outputs = all_unmarked(state["outputs"])
         yield from _named("outputs", expect.outputs or {}, outputs, case)
-        yield from _matches(expect, outputs)
+        for name, schema in (expect.matches or {}).items():
+            loc = (*expect.loc, "matches", name)
+            if name not in outputs:
+                yield Problem(f"matches\nthere is no output '{name}'", loc)
+                continue
+            try:
+                shared(schema).check(outputs[name], name)
+            except InputError as error:
+                yield Problem(f"matches\n{error.message}", loc)
     if expect.state is not None:
         variables = {key: all_unmarked(value[0]) for key, value in state["vars"].items()}
         yield from _named("state", expect.state, variables, case)
@@ -144,7 +152,8 @@ def _status(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
         message += f"\nwaits for: {what}"
         if record["kind"] in DECIDABLE:
             choices = "|".join(choice["id"] for choice in record.get("choices") or ()) or "..."
-            message += f", add: approvals: {{{_short(record)}: {{choice: {choices}}}}}"
+            name: str = record.get("environment") or record["step"]
+            message += f", add: approvals: {{{name}: {{choice: {choices}}}}}"
     for address in happened.at_work:
         message += f"\nstill running: '{address}'"
     yield Problem(message, (*case.expect.loc, "status") if case.has("expect") else case.loc)
@@ -228,19 +237,6 @@ def _call_text(name: str, arguments: dict[str, Any] | None) -> str:
     return name if arguments is None else f"{name}({given})"
 
 
-def _matches(expect: Expected, outputs: dict[str, Any]) -> Iterator[Problem]:
-    """Compare outputs with JSON Schemas."""
-    for name, schema in (expect.matches or {}).items():
-        loc = (*expect.loc, "matches", name)
-        if name not in outputs:
-            yield Problem(f"matches\nthere is no output '{name}'", loc)
-            continue
-        try:
-            shared(schema).check(outputs[name], name)
-        except InputError as error:
-            yield Problem(f"matches\n{error.message}", loc)
-
-
 def _named(
     what: str, wanted: dict[str, Any], actual: dict[str, Any], case: ExpectingCase
 ) -> Iterator[Problem]:
@@ -261,9 +257,3 @@ def _error(wanted: ExpectedError, actual: dict[str, Any]) -> Iterator[Problem]:
     if wanted.message is not None and wanted.message not in actual["message"]:
         message = f"error\nmessage: expected {shown(wanted.message)} in {shown(actual['message'])}"
         yield Problem(message, (*wanted.loc, "message"))
-
-
-def _short(record: dict[str, Any]) -> str:
-    """Return the name under which a case decides on a wait."""
-    name: str = record.get("environment") or record["step"]
-    return name

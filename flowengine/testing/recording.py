@@ -42,6 +42,7 @@ from flowengine.testing.scripts import (
     rehearsal_of,
     unadapted,
 )
+from flowengine.util.plain_data import with_leaves
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
@@ -94,7 +95,25 @@ def record(engine: Engine, execution: str, name: str) -> RecordedCase:
             f"execution {execution} has not started",
             hint=f"start it: flowengine resume {execution}",
         )
-    events = _without_failures(line(journal, len(journal) - 1))
+    ordered: list[Any] = []
+    for event in line(journal, len(journal) - 1):
+        hold = event.get("hold", {})
+        before = ordered[-1] if ordered else {}
+        if (
+            event["type"] == "retry"
+            and before.get("holds") == hold
+            and before["type"] == "failed"
+            and hold.get("unit") == [before["unit"]]
+        ):
+            ordered[-1] = {
+                "type": "retry",
+                "at": event["at"],
+                "unit": before["unit"],
+                "by": event["by"],
+            }
+        else:
+            ordered.append(event)
+    events = ordered
     if forms(events):
         events = _as_if_never_moved(engine._host.flows, kept.hash, events, execution)
     return recorded(flow, linked.graph, events, execution, name)
@@ -144,33 +163,6 @@ def _as_if_never_moved(
             hint="run the later version with the same inputs, and record that execution",
         )
     return kept
-
-
-def _without_failures(events: list[Any]) -> list[Any]:
-    """Return a history without attempts that failed and were retried later.
-
-    In a case, such an attempt does not end: an operator starts its step again. A case cannot
-    express other effects of a retry, and its replay then has another history.
-    """
-    ordered: list[Any] = []
-    for event in events:
-        hold = event.get("hold", {})
-        before = ordered[-1] if ordered else {}
-        if (
-            event["type"] == "retry"
-            and before.get("holds") == hold
-            and before["type"] == "failed"
-            and hold.get("unit") == [before["unit"]]
-        ):
-            ordered[-1] = {
-                "type": "retry",
-                "at": event["at"],
-                "unit": before["unit"],
-                "by": event["by"],
-            }
-        else:
-            ordered.append(event)
-    return ordered
 
 
 class _Call(NamedTuple):
@@ -561,13 +553,12 @@ def text_of(case: Mapping[str, Any], indent: int = 2) -> str:
 
 def in_file(value: Any) -> Any:
     """Return plain data in the form of case files: bytes as `{$base64: TEXT}`."""
-    if isinstance(value, bytes):
-        from base64 import b64encode
+    from base64 import b64encode
 
-        return {"$base64": b64encode(value).decode()}
-    if isinstance(value, dict):
-        return {key: in_file(entry) for key, entry in value.items()}
-    return [in_file(item) for item in value] if isinstance(value, list) else value
+    return with_leaves(
+        value,
+        lambda leaf: {"$base64": b64encode(leaf).decode()} if isinstance(leaf, bytes) else leaf,
+    )
 
 
 def _timely(entry: Mapping[str, Any], key: str, exact: bool) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from flowengine.flow.building.flow import Flow
 from flowengine.flow.models.types import in_generated
 from flowengine.kernel.notation.addresses import separate_id
 from flowengine.sdk.python.user_code import lasting
+from flowengine.sdk.texts.flow_texts import literal_text
 from flowengine.sdk.texts.validation_messages import faults
-from flowengine.sdk.texts.visible_text import ends_in_characters, literal_text, without_middle
+from flowengine.sdk.texts.visible_text import ends_in_characters, without_middle
 from flowengine.sdk.tools.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,

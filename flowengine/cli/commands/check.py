@@ -83,7 +83,9 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     if arguments.json:
         return 3 if diagnostics and arguments.strict else 0, diagnostics
     if arguments.print:
-        out_text(_expanded(path).rstrip("\n"))
+        model = load_source(read(path), Diagnostics())
+        assert model is not None
+        out_text(expanded(model).rstrip("\n"))
     elif not arguments.quiet and not (diagnostics and arguments.strict):
         out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
         for why in [] if flow is None else (*_empty_groups(flow), *_missing_for_models(flow)):
@@ -116,13 +118,6 @@ def _check_rules(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]
     if not arguments.json and not arguments.quiet and not is_refused:
         out(f"{path}: ok")
     return 3 if is_refused else 0, warnings
-
-
-def _expanded(path: str) -> str:
-    """Return a valid file with all short forms written out."""
-    model = load_source(read(path), Diagnostics())
-    assert model is not None
-    return expanded(model)
 
 
 def _missing_for_models(compiled: CompiledFlow) -> list[str]:
@@ -172,7 +167,8 @@ def explain_command(arguments: Namespace) -> None:
     codes = [code.upper() for code in arguments.codes]
     for code in codes:
         if code not in pages:
-            raise _unknown(code, pages)
+            hint = did_you_mean(code, pages) or "list all codes: flowengine explain"
+            raise NotFound(f"unknown error code {code!r}", hint=hint)
     if arguments.json:
         out_json({code: pages[code] for code in codes or pages})
     elif codes:
@@ -189,8 +185,3 @@ def explanations() -> dict[str, str]:
         page.name.removesuffix(".md"): page.read_text(encoding="utf-8") for page in folder.iterdir()
     }
     return dict(sorted(pages.items()))
-
-
-def _unknown(code: str, pages: dict[str, str]) -> Exception:
-    hint = did_you_mean(code, pages) or "list all codes: flowengine explain"
-    return NotFound(f"unknown error code {code!r}", hint=hint)

@@ -204,7 +204,13 @@ def cancel_command(arguments: Namespace) -> int:
                 continue
             assert result is not None
             if arguments.step is None:
-                result = _settled(session, result)
+                end = time.monotonic() + PATIENCE
+                try:
+                    while not result.ended and time.monotonic() < end:
+                        time.sleep(0.05)
+                        result = session.engine.executions.result(result.execution)
+                except NoWorker as error:
+                    err(f"recorded; {error.with_hint}")
             objects.append(as_object(session, result))
             if not arguments.quiet:
                 told = _told(session, result) if arguments.step is None else "stops the step"
@@ -214,18 +220,6 @@ def cancel_command(arguments: Namespace) -> int:
         if arguments.json:
             out_json(objects[0] if len(arguments.executions) == 1 else objects)
     return code
-
-
-def _settled(session: CliSession, result: ExecutionResult) -> ExecutionResult:
-    """Return the state of an execution after giving the process that holds it time to cancel it."""
-    end = time.monotonic() + PATIENCE
-    try:
-        while not result.ended and time.monotonic() < end:
-            time.sleep(0.05)
-            result = session.engine.executions.result(result.execution)
-    except NoWorker as error:
-        err(f"recorded; {error.with_hint}")
-    return result
 
 
 def _told(session: CliSession, result: ExecutionResult) -> str:

@@ -91,7 +91,13 @@ def show_moves(
             id, file = session.short(info["execution"]), info["flow"] if flow is None else flow
             command = session.command("fork", id, "--from-step", info["fork"], "--file", file)
             out(printable(f"  start a new execution from there: {command}"))
-    _say(upgrades, check=check)
+    if not upgrades:
+        err("no open execution of this flow runs another version of it")
+        return
+    moved = sum(info["moved"] for info in upgrades)
+    can = sum(info["verdict"] == "continues" for info in upgrades)
+    err(f"{can} of {len(upgrades)} can be moved, none was" if check
+        else f"{moved} of {len(upgrades)} moved")  # fmt: skip
 
 
 def exit_code(upgrades: list[UpgradeInfo]) -> int:
@@ -152,17 +158,6 @@ def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
             may = fits.get(name) or fits.get(name.rpartition(":")[2]) or []
             note = f"  # {', '.join(may)}" if may else ""
             yield printable(f"{entry(str(name), value)}{note}")
-
-
-def _say(upgrades: list[UpgradeInfo], *, check: bool) -> None:
-    """Report how many there are of each."""
-    if not upgrades:
-        err("no open execution of this flow runs another version of it")
-        return
-    moved = sum(info["moved"] for info in upgrades)
-    can = sum(info["verdict"] == "continues" for info in upgrades)
-    err(f"{can} of {len(upgrades)} can be moved, none was" if check
-        else f"{moved} of {len(upgrades)} moved")  # fmt: skip
 
 
 @command(

@@ -68,26 +68,17 @@ def envs_look_command(session: CliSession, arguments: Namespace) -> None:
     screen = session.engine.look_into_environment(arguments.environment)
     file: Path | None = arguments.picture
     if file is not None:
-        _write(file, screen)
+        from base64 import b64decode
+
+        if "picture" not in screen["screen"]:
+            raise UsageError(f"{screen['environment']} has no picture", hint="leave out --picture")
+        with writing(file):
+            file.write_bytes(b64decode(screen["screen"]["picture"]))
     if arguments.json:
         out_json(screen)
     else:
         for line in _lines(screen, file):
             out(line)
-
-
-def _write(file: Path, screen: ScreenInfo) -> None:
-    """Write the picture to a file.
-
-    Raises:
-        UsageError: The picture is missing, or the file cannot be written.
-    """
-    from base64 import b64decode
-
-    if "picture" not in screen["screen"]:
-        raise UsageError(f"{screen['environment']} has no picture", hint="leave out --picture")
-    with writing(file):
-        file.write_bytes(b64decode(screen["screen"]["picture"]))
 
 
 def _lines(found: ScreenInfo, file: Path | None) -> Iterator[str]:

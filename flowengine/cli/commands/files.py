@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
 
 from flowengine.cli.parsing.declared import arg, flag
 from flowengine.cli.session import NEWEST, CliSession, session_command
@@ -115,7 +114,12 @@ def _save(parts: Iterable[bytes], file: KeptFile, path: Path, force: bool) -> No
             new.unlink(missing_ok=True)
         try:
             with open(new, "xb") as target:
-                _copy(parts, file, target)
+                digest = sha256()
+                for part in parts:
+                    digest.update(part)
+                    target.write(part)
+                if digest.hexdigest() != file.sha256:
+                    raise StoreError(f"the content of '{file.name}' is not that of its SHA-256")
             if force:
                 os.replace(new, path)
         except FileExistsError:
@@ -123,12 +127,3 @@ def _save(parts: Iterable[bytes], file: KeptFile, path: Path, force: bool) -> No
         except BaseException:
             new.unlink(missing_ok=True)
             raise
-
-
-def _copy(parts: Iterable[bytes], file: KeptFile, target: BinaryIO) -> None:
-    digest = sha256()
-    for part in parts:
-        digest.update(part)
-        target.write(part)
-    if digest.hexdigest() != file.sha256:
-        raise StoreError(f"the content of '{file.name}' is not that of its SHA-256")

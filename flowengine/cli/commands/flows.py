@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from difflib import unified_diff
 from time import time
@@ -263,7 +263,11 @@ def flows_backfill_command(arguments: Namespace) -> int:
                 flush()  # the next one may take hours
 
         if session.is_served:
-            _record_there(session, arguments, since, until, report)
+            client: Any = session.engine
+            for started in client.flows.record_past(
+                arguments.flow, since, until, schedule=arguments.schedule
+            ):
+                report(started)
         else:
             run_on_new_loop(
                 session.engine.flows.backfill_async(
@@ -284,21 +288,6 @@ def flows_backfill_command(arguments: Namespace) -> int:
         return InputError.exit_code if any(start["status"] == "refused" for start in shown) else 0
     codes = {**EXIT_CODES, "skipped": 0}
     return max((codes.get(entry["status"], InputError.exit_code) for entry in shown), default=0)
-
-
-def _record_there(
-    session: CliSession,
-    arguments: Namespace,
-    since: datetime,
-    until: datetime,
-    tell: Callable[[ScheduledStart], None],
-) -> None:
-    """Have a server record them, for its workers."""
-    client: Any = session.engine
-    for started in client.flows.record_past(
-        arguments.flow, since, until, schedule=arguments.schedule
-    ):
-        tell(started)
 
 
 def _entry(session: CliSession, started: ScheduledStart) -> dict[str, Any]:

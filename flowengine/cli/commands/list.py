@@ -19,7 +19,7 @@ from flowengine.cli.terminal.output import (
     table,
     when,
 )
-from flowengine.engines.infos import ExecutionInfo, told_by
+from flowengine.engines.infos import told_by
 from flowengine.engines.results import Status
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.addresses import flow_name
@@ -72,7 +72,21 @@ def list_command(arguments: Namespace) -> None:
             return out_json(page.items)
         if not page.items:
             return err(f"no matching executions in {session.place}")
-        _print_items(session, page.items)
+        rows = [
+            [session.short(item["execution"]), flow_name(item["flow"]),
+             one_line(", ".join(told_by(item)), _TITLE), item["status"],
+             when(item["started_at"]), when(item.get("ended_at", "-")),
+             " ".join(f"{name}={value}" for name, value in item["labels"].items())]
+            for item in page.items
+        ]  # fmt: skip
+        columns = ["ID", "FLOW", "TITLE", "STATUS", "STARTED", "ENDED", "LABELS"]
+        if not any(row[2] for row in rows):
+            columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
+        head, *lines = table(rows, columns)
+        out(head)
+        for line, row in zip(lines, rows, strict=True):
+            before, status, after = line.rpartition(f"  {row[-4]}  ")
+            out(before + status.replace(row[-4], _painted(row[-4])) + after)
         left = [item for item in page.items if "command" in item]
         if left and session.is_remote and not session.is_served:
             start = session.command("worker")
@@ -96,24 +110,6 @@ def _print_counts(session: CliSession, arguments: Namespace) -> None:
     if arguments.json:
         return out_json(counts)
     out_table([[name, str(count)] for name, count in counts.items()], "STATUS", "COUNT")
-
-
-def _print_items(session: CliSession, items: list[ExecutionInfo]) -> None:
-    rows = [
-        [session.short(item["execution"]), flow_name(item["flow"]),
-         one_line(", ".join(told_by(item)), _TITLE), item["status"],
-         when(item["started_at"]), when(item.get("ended_at", "-")),
-         " ".join(f"{name}={value}" for name, value in item["labels"].items())]
-        for item in items
-    ]  # fmt: skip
-    columns = ["ID", "FLOW", "TITLE", "STATUS", "STARTED", "ENDED", "LABELS"]
-    if not any(row[2] for row in rows):
-        columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
-    head, *lines = table(rows, columns)
-    out(head)
-    for line, row in zip(lines, rows, strict=True):
-        before, status, after = line.rpartition(f"  {row[-4]}  ")
-        out(before + status.replace(row[-4], _painted(row[-4])) + after)
 
 
 def _painted(status: str) -> str:

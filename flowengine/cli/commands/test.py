@@ -90,7 +90,10 @@ def _play(arguments: Namespace) -> int:
     if arguments.json:
         out_json(_as_data(reports, [error for _, error in broken]))
     elif count:
-        out(_summary(reports))
+        outcomes: list[CaseOutcome] = [outcome for report in reports for outcome in report.outcomes]
+        failed = sum(not outcome.passed for outcome in outcomes)
+        passed = f"{len(outcomes) - failed} passed"
+        out(f"{passed}, {failed} failed" if failed else passed)
     if broken:
         return INVALID
     return 0 if all(report.passed for report in reports) else FAILED
@@ -111,26 +114,14 @@ def _show(report: SuiteReport, arguments: Namespace) -> None:
             for number, line in enumerate(problem_lines(report, problem)):
                 out(f"       {'' if number == 0 else '  '}{line}")
     if arguments.case is None:
-        _show_branches(report, arguments)
-
-
-def _show_branches(report: SuiteReport, arguments: Namespace) -> None:
-    coverage = report.coverage
-    missed = coverage.reported()
-    if not missed and arguments.quiet:
-        return
-    taken = len(coverage.taken)
-    out(f"{report.cases.flow_path}: {taken} of {len(coverage.branches)} branches taken")
-    for branch in missed:
-        line, column = coverage.place(branch)
-        out(f"  {report.cases.flow_path}:{line}:{column}: {coverage.name(branch)}")
-
-
-def _summary(reports: list[SuiteReport]) -> str:
-    outcomes: list[CaseOutcome] = [outcome for report in reports for outcome in report.outcomes]
-    failed = sum(not outcome.passed for outcome in outcomes)
-    passed = f"{len(outcomes) - failed} passed"
-    return f"{passed}, {failed} failed" if failed else passed
+        coverage = report.coverage
+        missed = coverage.reported()
+        if missed or not arguments.quiet:
+            taken = len(coverage.taken)
+            out(f"{report.cases.flow_path}: {taken} of {len(coverage.branches)} branches taken")
+            for branch in missed:
+                row, column = coverage.place(branch)
+                out(f"  {report.cases.flow_path}:{row}:{column}: {coverage.name(branch)}")
 
 
 def _as_data(reports: list[SuiteReport], broken: list[FlowFileError]) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from flowengine.engines.results import Update, WaitInfo
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import OPENING
-from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_time
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.texts.visible_text import printable
@@ -93,7 +92,14 @@ class ReplyPrinter:
         if kind == "start":
             self._live = part["address"]
         elif kind == "text":
-            self._text(part["text"])
+            piece = self._returned + part["text"]
+            self._returned = "\r" if piece.endswith("\r") else ""
+            first, *lines = piece.removesuffix("\r").replace("\r\n", "\n").split("\n")
+            self._piece(first)
+            for line in lines:
+                self._in_line = False
+                self._end_line()
+                self._piece(line)
         elif kind in ("restart", "end"):
             self._end()
             if kind == "restart":
@@ -103,16 +109,6 @@ class ReplyPrinter:
         while self._live is None and self._waiting:
             for part in self._waiting.pop(next(iter(self._waiting))):
                 self._show(part)
-
-    def _text(self, piece: str) -> None:
-        piece = self._returned + piece
-        self._returned = "\r" if piece.endswith("\r") else ""
-        first, *lines = piece.removesuffix("\r").replace("\r\n", "\n").split("\n")
-        self._piece(first)
-        for line in lines:
-            self._in_line = False
-            self._end_line()
-            self._piece(line)
 
     def _piece(self, text: str) -> None:
         if text:
@@ -212,21 +208,17 @@ class ChatDisplay(ProgressDisplay):
                 self.line(line)
             return
         if spec["kind"] == OPENING and step.status == "succeeded":
-            self._opened(spec)
+            named: Any = spec["input"]
+            later: Any = spec["task"].get("background", ())
+            for name in named[1]["environments"][1]:
+                if name not in self._open:
+                    self._open.add(name)
+                    state = "opens in the background" if name in later else "ready"
+                    self.line(paint(f"  {printable(name)}  {state}", "dim"))
             return
         if step.status == "succeeded" and "teller" in spec and spec["kind"] not in (TURN, AHEAD):
             text = registry.summary(spec["teller"], spec["kind"], step.output) or ""
             self.line(paint(f"  {printable(spec['id'])}  {first_line(text, 100)}", "dim"))
-
-    def _opened(self, spec: StepSpec) -> None:
-        """Report once the environments that are open from the start, or are being opened."""
-        named: Any = spec["input"]
-        later: Any = spec["task"].get("background", ())
-        for name in named[1]["environments"][1]:
-            if name not in self._open:
-                self._open.add(name)
-                state = "opens in the background" if name in later else "ready"
-                self.line(paint(f"  {printable(name)}  {state}", "dim"))
 
     def _output(self, address: str, stream: str, text: str) -> None:
         if stream == "stdout":
@@ -297,7 +289,10 @@ class Chat(Dialogue):
         self._show(title)
         while True:
             self.talk.catch_up()
-            text = self._message().strip()
+            text = self._read("> ")
+            while text.endswith("\\"):
+                text = f"{text[:-1]}\n{self._read('… ')}"
+            text = text.strip()
             if not text:
                 continue
             if not text.startswith("/") or text == "/end":
@@ -316,13 +311,6 @@ class Chat(Dialogue):
             show_error(error)
             return False
         return True
-
-    def _message(self) -> str:
-        """Return the typed or pasted text. A backslash at the end of a line continues it."""
-        text = self._read("> ")
-        while text.endswith("\\"):
-            text = f"{text[:-1]}\n{self._read('… ')}"
-        return text
 
     def _show(self, text: str) -> None:
         """Show an answer that was not streamed, or why it is missing."""

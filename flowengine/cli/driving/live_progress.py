@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from flowengine.cli.driving.progress import STATUS_WIDTH, ProgressDisplay
 from flowengine.cli.session import CliSession
@@ -42,9 +42,6 @@ class LiveProgress(ProgressDisplay):
         self._held: list[str] | None = None
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Remove the running steps from the screen."""
@@ -146,14 +143,12 @@ class LiveProgress(ProgressDisplay):
         now = monotonic()
         frame = FRAMES[int(now * 8) % len(FRAMES)]
         shown = Text(no_wrap=True, overflow="ellipsis")
-        for address, (ended, items) in maps[:MOST]:
+        done = [(address, f"{ended}/{items}") for address, (ended, items) in maps[:MOST]]
+        lasting = [(address, f"{now - since:.0f}s") for address, since in running[:MOST]]
+        for address, state in (*done, *lasting):
             shown.append(f"{frame} {printable(address):{self._width}} ")
             shown.append(f"{'running':{STATUS_WIDTH}}", "cyan")
-            shown.append(f" {ended}/{items}\n")
-        for address, since in running[:MOST]:
-            shown.append(f"{frame} {printable(address):{self._width}} ")
-            shown.append(f"{'running':{STATUS_WIDTH}}", "cyan")
-            shown.append(f" {now - since:.0f}s\n")
+            shown.append(f" {state}\n")
         if len(running) > MOST:
             shown.append(f"  … and {len(running) - MOST} more\n")
         return shown

@@ -40,7 +40,12 @@ def say_waits(session: CliSession, result: ExecutionResult) -> None:
     short = session.short(result.execution)
     head = "stalled: needs" if result.status == "stalled" else "waiting for"
     if result.waits:
-        err(f"{paint(head, 'yellow')} {_counted(result.waits)}")
+        counts = Counter(_noun(wait) for wait in result.waits)
+        parts = [
+            noun if noun in ("time", _PROGRAM) else f"{n} {noun}{'s' * (n != 1)}"
+            for noun, n in counts.items()
+        ]
+        err(f"{paint(head, 'yellow')} {' and '.join(parts)}")
     for line in described(session, result.execution, result.waits[:MOST]):
         err(line)
     reasons = _no_waits(session, result)
@@ -309,16 +314,6 @@ def is_overdue(due: str) -> bool:
     from time import time
 
     return parse_time(due) < time() * 1000
-
-
-def _counted(waits: Sequence[WaitInfo]) -> str:
-    """Return how many there are of each kind: `2 approvals and 1 signal`."""
-    counts = Counter(_noun(wait) for wait in waits)
-    parts = [
-        noun if noun in ("time", _PROGRAM) else f"{n} {noun}{'s' * (n != 1)}"
-        for noun, n in counts.items()
-    ]
-    return " and ".join(parts)
 
 
 def _noun(wait: WaitInfo) -> str:

@@ -30,7 +30,7 @@ from flowengine.sdk.environments.models import (
 from flowengine.sdk.errors import EnvironmentStartFailed
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.texts.validation_messages import model_faults
-from flowengine.sdk.texts.visible_text import with_texts
+from flowengine.util.plain_data import with_leaves
 
 
 def faults_of(
@@ -223,8 +223,8 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
         raise SpecInvalid("?", [Fault("", "must be a mapping such as {'kind': 'python'}")])
     apart = {"id", "config", "approval"}
     written = {str(key): value for key, value in given.items() if key not in apart}
-    config = with_texts(given.get("config", {}), _secret)
-    written["config"] = with_texts(config, _shown, SecretText)
+    config = with_leaves(given.get("config", {}), _secret, str)
+    written["config"] = with_leaves(config, _shown, SecretText)
     name = str(written.get("resource_key") or written.get("kind") or "?")
     faults: list[Fault] = []
     spec: EnvironmentSpec | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.graph import FlowDeclarations, FlowGraph
-from flowengine.flow.building.origins import DeclarationSite, InFile, shown
+from flowengine.flow.building.origins import DeclarationSite, shown
 from flowengine.flow.building.serialization import plain
 from flowengine.flow.building.steps import Chain, Step
 from flowengine.flow.source.diagnostics import (
@@ -18,7 +18,9 @@ from flowengine.flow.source.diagnostics import (
     Loc,
     Position,
     SourceLines,
+    SourcePart,
 )
+from flowengine.util.plain_data import with_leaves
 
 TARGETS = frozenset({"next", "on_error", "cancel", "join"})
 """Keys of a step in which steps are named."""
@@ -40,7 +42,18 @@ class Built:
         self.problems: list[Diagnostic] = list(flow.problems)
         self.places: dict[Loc, DeclarationSite] = {(): flow.place, **flow.places}
         self._ids = frozenset(step.id for step in flow.every())
-        self.data = self._top()
+        flow = self.flow
+        data: dict[str, Any] = {} if isinstance(flow.place, SourcePart) else {"flowengine": 1}
+        for key, value in flow.head.items():
+            data[key] = plain(value, self._tool, f"{key!r} of flow {flow.id!r}")
+        for name, inner in flow.subflows.items():
+            data.setdefault("flows", {})[name] = self._subflow(name, inner)
+        if flow.steps:
+            data["steps"] = self._block(flow.steps, ("steps",), ())
+            self._order(data["steps"])
+        if flow.cleanup:
+            data["finally"] = self._block(flow.cleanup, ("finally",), ())
+        self.data = data
 
     readable = True
 
@@ -49,7 +62,7 @@ class Built:
         """The files that contain its declarations."""
         lines: dict[str, SourceLines] = {}
         for place in self.places.values():
-            if isinstance(place, InFile):
+            if isinstance(place, SourcePart):
                 lines |= place.source.files
             else:
                 file = getattr(place, "file", "")
@@ -70,25 +83,9 @@ class Built:
         known = next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.places)
         place = self.places[known]
         named = len(known) > 1 and isinstance(known[-1], str) and isinstance(known[-2], int)
-        if isinstance(place, InFile) or named:
+        if isinstance(place, SourcePart) or named:
             return place, loc[len(known) - named :]
         return place, loc[len(known) :]
-
-    # The data
-
-    def _top(self) -> dict[str, Any]:
-        flow = self.flow
-        data: dict[str, Any] = {} if isinstance(flow.place, InFile) else {"flowengine": 1}
-        for key, value in flow.head.items():
-            data[key] = plain(value, self._tool, f"{key!r} of flow {flow.id!r}")
-        for name, inner in flow.subflows.items():
-            data.setdefault("flows", {})[name] = self._subflow(name, inner)
-        if flow.steps:
-            data["steps"] = self._block(flow.steps, ("steps",), ())
-            self._order(data["steps"])
-        if flow.cleanup:
-            data["finally"] = self._block(flow.cleanup, ("finally",), ())
-        return data
 
     def _subflow(self, name: str, flow: FlowGraph) -> dict[str, Any]:
         built = Built(flow)
@@ -105,15 +102,15 @@ class Built:
             self.places[(*loc, key)] = place
         data: dict[str, Any] = {}
         for key, value in step.spec.items():
-            if value is None and key != "output" and not isinstance(step.place, InFile):
+            if value is None and key != "output" and not isinstance(step.place, SourcePart):
                 continue  # an omitted argument
             what = f"{key!r} of step {step.id!r}"
             named = self._named if key in TARGETS else self._tool
             data[key] = plain(value, named, what, typed=key == "with")
-            if key in OWN and not isinstance(step.place, InFile):
+            if key in OWN and not isinstance(step.place, SourcePart):
                 data[key] = _own(data[key], step.id)
         ways = data.get("next")
-        if isinstance(ways, list) and not isinstance(step.place, InFile):
+        if isinstance(ways, list) and not isinstance(step.place, SourcePart):
             data["next"] = ways[0] if len(ways) == 1 else {"all": ways}
         items = (*items, *_item(data))
         if step.function is not None:
@@ -125,7 +122,12 @@ class Built:
     def _tool(self, value: Any) -> str | None:
         """Return the name of a tool or a flow. A step is refused, because it is not a value."""
         if isinstance(value, FlowDeclarations):
-            return self._flow_name(value)
+            if value.root is not self.flow.root:
+                raise UsageError(
+                    f"{value!r} is not part of {self.flow.root!r}",
+                    hint="declare it with flow.subflow(id), or import its file",
+                )
+            return str(value.head["id"])
         if isinstance(value, Chain):
             name = value.last.id
             raise UsageError(
@@ -133,14 +135,6 @@ class Built:
                 hint=f"write {name}.output for its result",
             )
         return self.flow.tool_name(value)
-
-    def _flow_name(self, value: FlowDeclarations) -> str:
-        if value.root is not self.flow.root:
-            raise UsageError(
-                f"{value!r} is not part of {self.flow.root!r}",
-                hint="declare it with flow.subflow(id), or import its file",
-            )
-        return str(value.head["id"])
 
     def _named(self, value: Any) -> str | None:
         if isinstance(value, Chain):
@@ -180,7 +174,7 @@ class Built:
         """Put the first step of the flow first, and keep the steps declared in a row together."""
         starts = [step.id for step in self.flow.starts]
         alone = {step["id"] for step in steps if "trigger" in step} | set(starts)
-        if isinstance(self.flow.place, InFile) or not alone:
+        if isinstance(self.flow.place, SourcePart) or not alone:
             return
         ways: dict[int, str] = {}
         for index, (step, follower) in enumerate(zip(steps, [*steps[1:], None], strict=True)):
@@ -240,14 +234,14 @@ def assemble(flow: FlowGraph) -> Built:
 
 def _own(value: Any, id: str) -> Any:
     """Replace a step's own output by the name under which the step sees it."""
-    if isinstance(value, dict):
-        return {key: _own(entry, id) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_own(item, id) for item in value]
-    if not isinstance(value, str) or f"steps.{id}.out" not in value:
-        return value
     itself = re.compile(rf"{LITERAL}|(?<![\w.])steps\.{re.escape(id)}\.(output|outcome)\b")
-    return EXPRESSION.sub(lambda one: itself.sub(lambda two: two[1] or two[0], one[0]), value)
+
+    def seen(leaf: Any) -> Any:
+        if not isinstance(leaf, str) or f"steps.{id}.out" not in leaf:
+            return leaf
+        return EXPRESSION.sub(lambda one: itself.sub(lambda two: two[1] or two[0], one[0]), leaf)
+
+    return with_leaves(value, seen)
 
 
 LITERAL = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from flowengine.errors import FlowFileError
 from flowengine.flow.building.assemble import assemble
 from flowengine.flow.building.graph import FlowGraph
@@ -12,6 +9,7 @@ from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel
 from flowengine.flow.source.diagnostics import Diagnostics, render
 from flowengine.sdk.python.imported_modules import check_importable
+from flowengine.util.plain_data import leaves
 
 
 def loaded(flow: FlowGraph) -> FlowModel:
@@ -32,14 +30,5 @@ def loaded(flow: FlowGraph) -> FlowModel:
     if model is None or diagnostics.errors:
         problems = list(diagnostics)
         raise FlowFileError(render(problems, source.files), problems)
-    check_importable(_texts(model.plain()))
+    check_importable(leaf for leaf in leaves(model.plain()) if isinstance(leaf, str))
     return model
-
-
-def _texts(data: Any) -> Iterator[str]:
-    """Yield all texts in plain data."""
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, Mapping | list):
-        for part in data.values() if isinstance(data, Mapping) else data:
-            yield from _texts(part)

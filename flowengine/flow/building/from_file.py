@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.building.graph import FlowGraph
-from flowengine.flow.building.origins import InFile
 from flowengine.flow.building.steps import Scope, Step
 from flowengine.flow.loading.load import load_source
-from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, render
+from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, SourcePart, render
 
 
 def adopt(flow: FlowGraph, source: Origin) -> None:
@@ -26,7 +25,7 @@ def adopt(flow: FlowGraph, source: Origin) -> None:
         load_source(source, diagnostics)
         raise FlowFileError(render(diagnostics, source.files), list(diagnostics))
     flow.head = {key: value for key, value in data.items() if key not in {"steps", "finally"}}
-    flow.place = InFile(source, ())
+    flow.place = SourcePart(source, ())
     flow.problems = list(source.problems)
     for key, block in (("steps", flow.steps), ("finally", flow.cleanup)):
         if key in data and not _adopt_steps(flow, data[key], block, source, (key,)):
@@ -42,7 +41,7 @@ def _adopt_steps(
     for index, item in enumerate(given):
         place = (*loc, index)
         spec = dict(item)
-        step = Scope(flow, str(spec.get("id")), spec, InFile(source, place))
+        step = Scope(flow, str(spec.get("id")), spec, SourcePart(source, place))
         for key in ("group", "parallel", "finally"):
             inner: list[Step] = []
             if key in spec and _adopt_steps(flow, spec[key], inner, source, (*place, key)):

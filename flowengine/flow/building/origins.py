@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple, Protocol
 
-from flowengine.flow.source.diagnostics import Loc, Origin, Position
+from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.sdk.python.imported_modules import parse
 
 _HERE = __name__.rpartition(".")[0]
@@ -31,21 +31,6 @@ class DeclarationSite(Protocol):
 
     def inside(self, path: Loc, offset: int, length: int) -> Position:
         """Return the position of a character in a text."""
-
-
-class InFile(NamedTuple):
-    """A part that was read from a flow file."""
-
-    source: Origin
-    loc: Loc
-
-    def position(self, path: Loc, *, key: bool = False) -> Position:
-        """Return the position of something in the part in the file."""
-        return self.source.position((*self.loc, *path), key=key)
-
-    def inside(self, path: Loc, offset: int, length: int) -> Position:
-        """Return the position of a character of a text in the file."""
-        return self.source.inside((*self.loc, *path), offset, length)
 
 
 class _Parsed(NamedTuple):

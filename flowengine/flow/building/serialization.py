@@ -40,7 +40,8 @@ def reference(function: Any) -> str:
     function = getattr(function, "function", None) or function
     name = getattr(function, "__qualname__", None)
     module = getattr(function, "__module__", None)
-    where = _where(function)
+    code = getattr(function, "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
     if name is None or module is None:
         raise UsageError(
             f"{in_words(function)} has no name",
@@ -100,11 +101,6 @@ def folder_of(module: str, file: str) -> str:
     for _ in range(levels):
         folder = os.path.dirname(folder)
     return folder
-
-
-def _where(function: Any) -> str:
-    code = getattr(function, "__code__", None)
-    return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
 
 
 # Fields of the classes that declare inputs or state: dataclasses, TypedDicts, models.
@@ -178,7 +174,10 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str, *, typed: b
         is_plain = value is None or type(value) in {bool, int, float, str}
         return value if is_plain else _kept(value, what)  # such as a member of an enumeration
     if isinstance(value, Mapping):
-        keys = _keys(value, what, typed)
+        wrong = next((key for key in value if not isinstance(key, str)), None)
+        if wrong is not None and not typed:
+            raise UsageError(f"{what}: the key {wrong!r} is not text")
+        keys = list(value if wrong is None else _kept(dict.fromkeys(value), what))
         entries = zip(keys, value.values(), strict=True)
         return {key: plain(entry, named, what, typed=typed) for key, entry in entries}
     if isinstance(value, list | tuple):
@@ -201,13 +200,6 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str, *, typed: b
     if typed:
         return _kept(value, what)
     raise UsageError(f"{what}: {value!r} cannot be part of a flow", hint=_HINT)
-
-
-def _keys(value: Mapping[Any, Any], what: str, typed: bool) -> list[str]:
-    wrong = next((key for key in value if not isinstance(key, str)), None)
-    if wrong is not None and not typed:
-        raise UsageError(f"{what}: the key {wrong!r} is not text")
-    return list(value if wrong is None else _kept(dict.fromkeys(value), what))
 
 
 def _kept(value: Any, what: str) -> Any:

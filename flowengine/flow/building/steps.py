@@ -103,12 +103,7 @@ class Chain(StepHandle):
         Returns:
             The piece with all cases, to continue from their ends.
         """
-        conditions = [condition for condition, _ in cases]
-        return self._lead(
-            "first",
-            [target for _, target in cases] + ([] if otherwise is None else [otherwise]),
-            lambda names: {"first": _entries(conditions, names)},
-        )
+        return self._split("first", "first", cases, otherwise)
 
     def match(
         self, value: Expr, cases: Mapping[Any, Target], otherwise: Target | None = None
@@ -139,12 +134,14 @@ class Chain(StepHandle):
             The piece with all ways. The next step needs a `join`.
         """
         pairs = [way if isinstance(way, tuple) else (None, way) for way in ways]
-        conditions = [condition for condition, _ in pairs]
-        return self._lead(
-            "fork",
-            [target for _, target in pairs] + ([] if otherwise is None else [otherwise]),
-            lambda names: {"all": _entries(conditions, names)},
-        )
+        return self._split("fork", "all", pairs, otherwise)
+
+    def _split(
+        self, word: str, key: str, ways: Sequence[tuple[Any, Target]], otherwise: Target | None
+    ) -> Chain:
+        conditions = [condition for condition, _ in ways]
+        targets = [target for _, target in ways] + ([] if otherwise is None else [otherwise])
+        return self._lead(word, targets, lambda names: {key: _entries(conditions, names)})
 
     def on(self, outcomes: Mapping[str, Target] | None = None, /, **more: Target) -> Chain:
         """Continue by the outcome of the action, such as the choice of an approval.

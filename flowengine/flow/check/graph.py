@@ -79,7 +79,12 @@ class _Body:
 
     def check(self) -> Iterator[Finding]:
         yield from self._unreachable()
-        yield from self._endless()
+        for cycle in termination.endless(self.full):
+            names = [self.full.name(self.flow, place) for place in cycle]
+            way = " → ".join([*names, names[0]])
+            message = f"no path leads from {names[0]!r} to an end: {way}"
+            hint = "let a step of the cycle lead to another step or to 'end'"
+            yield Finding("E406", self.full.nodes[cycle[0]].step, message, hint)
         if not self._splits():
             yield from self._starving()
             yield from self._counting()
@@ -88,7 +93,9 @@ class _Body:
         pairs = Pairs(self.net, self.effort.pairs())
         self.effort.spend(pairs=pairs.count)
         if pairs.gave_up:
-            yield self._too_large()
+            first = self.full.nodes[0].step
+            message = "this scope has too many parallel paths to be checked"
+            yield Finding("E202", first, message, "put each parallel part into a separate group")
             return
         yield from self._clashes(pairs)
         yield from self._crowded(pairs)
@@ -96,7 +103,9 @@ class _Body:
         yield from self._starving()
         yield from self._counting()
         yield from self._replaced(pairs)
-        yield from self._lonely_groups(pairs)
+        if self.groups:
+            beside = {self.net.nodes[p].step for places in pairs.together() for p in places}
+            yield from self._lonely(beside)
         yield from self._outlived()
 
     def meetings(self, unknown_joins: Collection[Step]) -> Iterator[Finding]:
@@ -138,14 +147,6 @@ class _Body:
                 hint = "lead to it with another step's 'next', or remove it"
                 yield Finding("E204", step, message, hint)
 
-    def _endless(self) -> Iterator[Finding]:
-        for cycle in termination.endless(self.full):
-            names = [self.full.name(self.flow, place) for place in cycle]
-            way = " → ".join([*names, names[0]])
-            message = f"no path leads from {names[0]!r} to an end: {way}"
-            hint = "let a step of the cycle lead to another step or to 'end'"
-            yield Finding("E406", self.full.nodes[cycle[0]].step, message, hint)
-
     def _splits(self) -> bool:
         """Return whether there can be two tokens at once."""
         net = self.net
@@ -153,11 +154,6 @@ class _Body:
         return several or any(
             node.many or any(len(move.edges()) > 1 for move in node.moves) for node in net.nodes
         )
-
-    def _too_large(self) -> Finding:
-        first = self.full.nodes[0].step
-        message = "this scope has too many parallel paths to be checked"
-        return Finding("E202", first, message, "put each parallel part into a separate group")
 
     # Meetings
 
@@ -426,12 +422,6 @@ class _Body:
                 if target in around and target in here:
                     groups.setdefault(target, []).append(step)
         return groups
-
-    def _lonely_groups(self, pairs: Pairs) -> Iterator[Finding]:
-        if not self.groups:
-            return
-        beside = {self.net.nodes[p].step for places in pairs.together() for p in places}
-        yield from self._lonely(beside)
 
     def _lonely(self, beside: set[Step]) -> Iterator[Finding]:
         for group, cancelling in self.groups.items():

@@ -159,7 +159,13 @@ class Actions:
     def fail(self, given: Fail, view: VisibleNames) -> Value:
         """Return the compiled form of `fail`, of a step or a handler."""
         if given.error is not None:
-            return self._caught(given, view)
+            loc = (*given.loc, "error")
+            typed = self.expressions.value(given.error, loc, view)
+            if differs(typed.schema, ERROR):
+                message = f"expected an error, got {words(typed.schema)}"
+                hint = "use 'fail: {message: ...}' to raise a new error"
+                self.report.at("E103", message, loc, hint)
+            return together({"error": typed}).value
         parts = {
             "type": constant(given.type),
             "message": self.expressions.value(given.message, (*given.loc, "message"), view),
@@ -167,16 +173,6 @@ class Actions:
             "retryable": constant(given.retryable),
         }
         return together(parts).value
-
-    def _caught(self, given: Fail, view: VisibleNames) -> Value:
-        """Return the compiled form of a `fail` that raises an error again."""
-        loc = (*given.loc, "error")
-        typed = self.expressions.value(given.error, loc, view)
-        if differs(typed.schema, ERROR):
-            message = f"expected an error, got {words(typed.schema)}"
-            hint = "use 'fail: {message: ...}' to raise a new error"
-            self.report.at("E103", message, loc, hint)
-        return together({"error": typed}).value
 
     # wait
 
@@ -306,7 +302,14 @@ class Actions:
         parts = asked(self.expressions, given, view, notifies)
         form = with_type(given.form) if given.form is not None else None
         subject = parts["subject"].schema if "subject" in parts else NOTHING
-        self._check_edit(given, subject)
+        fields = subject.get("properties")
+        if isinstance(given.edit, list) and fields is not None:
+            for index, name in enumerate(given.edit):
+                if name.partition(".")[0] not in fields and "${{" not in name:
+                    message = f"'subject' has no field {name!r}"
+                    self.report.at(
+                        "E103", message, (*given.loc, "edit", index), did_you_mean(name, fields)
+                    )
         editable = editable_fields(given, subject)
         if editable is not None:
             parts["edit_schema"] = constant(editable)
@@ -314,18 +317,6 @@ class Actions:
         choices = [choice.id for choice in given.choices]
         expires = given.expires is not None and given.on_expire is None
         return decision_schema(subject, form or UNKNOWN, choices, expires)
-
-    def _check_edit(self, given: Approval, subject: Schema) -> None:
-        """Refuse editable fields that the subject does not have."""
-        fields = subject.get("properties")
-        if not isinstance(given.edit, list) or fields is None:
-            return
-        for index, name in enumerate(given.edit):
-            if name.partition(".")[0] not in fields and "${{" not in name:
-                message = f"'subject' has no field {name!r}"
-                self.report.at(
-                    "E103", message, (*given.loc, "edit", index), did_you_mean(name, fields)
-                )
 
     # std.ask
 

@@ -13,11 +13,11 @@ from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.plan import Call
 from flowengine.flow.compile.tools import repeating
-from flowengine.flow.compile.types import ERROR, TEXT, VisibleNames, differs, words
-from flowengine.flow.models import Defaults, Every, Loc, Retry
+from flowengine.flow.compile.types import ERROR, TEXT, VisibleNames
+from flowengine.flow.models import Defaults, Every, Retry
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.specs import RetrySpec, StepSpec
+from flowengine.kernel.graph.specs import RetrySpec
 from flowengine.kernel.notation.times import parse_duration
 
 
@@ -65,19 +65,10 @@ class CallModifiers:
             spec["retry"] = self.retry(defaults.retry, home.view, home.expressions)
         timeout = call.model.timeout or callee.timeout
         if timeout is not None:
-            self.timeout(spec, timeout, (*call.loc, "timeout"), view, self.expressions)
+            spec["timeout"] = self.expressions.of_type(timeout, (*call.loc, "timeout"), view, TEXT)
         elif defaults.timeout is not None:
             loc = (*defaults.loc, "timeout")
-            self.timeout(spec, defaults.timeout, loc, home.view, home.expressions)
-
-    def timeout(
-        self, spec: StepSpec, timeout: str, loc: Loc, view: VisibleNames, expressions: Expressions
-    ) -> None:
-        typed = expressions.value(timeout, loc, view)
-        spec["timeout"] = typed.value
-        if differs(typed.schema, TEXT):
-            message = f"expected {words(TEXT)}, got {words(typed.schema)}"
-            expressions.report.at("E103", message, loc)
+            spec["timeout"] = home.expressions.of_type(defaults.timeout, loc, home.view, TEXT)
 
     def declared_retry(
         self,

@@ -80,14 +80,13 @@ class CallRules:
     def _within(self, file: FlowFile, index: int) -> RuleSpec:
         declared = file.model.rules[index]
         rule = self._named(file, index)
-        calls: CallsSpec = {"glob": declared.verdict[1]}
+        calls = rule["calls"] = CallsSpec(glob=declared.verdict[1])
         if declared.agent is not None:
             calls["agent"] = declared.agent
         if declared.effect is not None:
             calls["effect"] = declared.effect
         if declared.environment is not None:
             calls["environment"] = declared.environment
-        rule["calls"] = calls
         if declared.when is not None:
             # The inputs are read where the rule is evaluated, so no enclosing flow has to pass them
             # on.

@@ -15,15 +15,14 @@ from flowengine.flow.compile.expressions import Expressions, TypedValue, constan
 from flowengine.flow.compile.offered_environments import inject, take_named
 from flowengine.flow.compile.plan import Call
 from flowengine.flow.compile.questions import asked_before_call
-from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools, refuse_crash_keys
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, VisibleNames, closed
 from flowengine.flow.loading.files import Definition
-from flowengine.flow.models import AskBeforeCall, Loc
+from flowengine.flow.models import AskBeforeCall
 from flowengine.flow.models.kinds import ASK
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph import environment_uses
-from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
+from flowengine.kernel.graph.compiled import digest, holds_secret
 from flowengine.kernel.graph.rules import Called
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
 from flowengine.sdk.steps.generated_flows import Mark, Offered
@@ -125,7 +124,13 @@ class CallCompiler:
             spec["meters"] = callee.meters
         if callee.reads:
             spec["reads"] = callee.reads
-            self._check_reads(callee, (*call.loc, call.action))
+            model = self.model
+            self.expressions.used["state"].update(callee.reads)
+            for key in callee.reads:
+                if key not in model.state and (*model.loc, "state", key) not in model.unread:
+                    hint = f"declare it: 'state: {{{key}: ...}}'"
+                    message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
+                    self.report.at("E301", message, (*call.loc, call.action), hint, key=True)
         if callee.step_kind.may_start_agents and (rules := self._rules_of(call).within()):
             spec["within"] = rules
         self._input(call, callee, given, view)
@@ -182,7 +187,7 @@ class CallCompiler:
             self._tried_again.append((call, callee))
         timeout = call.model.timeout or callee.timeout
         if timeout is not None:
-            self.modifiers.timeout(spec, timeout, (*call.loc, "timeout"), view, self.expressions)
+            spec["timeout"] = self.expressions.of_type(timeout, (*call.loc, "timeout"), view, TEXT)
         return callee.returns
 
     def _inputs(self, call: Call, view: VisibleNames) -> dict[str, TypedValue]:
@@ -242,16 +247,6 @@ class CallCompiler:
         texts = {name: text for name, text in offered._asdict().items() if text}
         return {name: self.expressions.value(text, loc, view) for name, text in texts.items()}
 
-    def _check_reads(self, callee: Callee, loc: Loc) -> None:
-        """Record the use of state, and report undeclared keys."""
-        model = self.model
-        self.expressions.used["state"].update(callee.reads)
-        for key in callee.reads:
-            if key not in model.state and (*model.loc, "state", key) not in model.unread:
-                hint = f"declare it: 'state: {{{key}: ...}}'"
-                message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
-                self.report.at("E301", message, loc, hint, key=True)
-
     def _look_at_rules(self, call: Call, callee: Callee) -> None:
         """Write the rules that may apply to the call. With any rule, an approval is possible."""
         spec = call.spec
@@ -303,7 +298,9 @@ class CallCompiler:
             "bind": together(bind),
             **callee.approval,
         }
-        if places := _places(callee):
+        # Approving a command in a sandbox does not approve it on the host.
+        uses = [typed.value for typed in callee.environments.values()]
+        if places := [*filter(None, [callee.task.get("in")]), *environment_uses.places(uses)]:
             parts["version"] = constant(digest([parts["version"].value[1], *places]))
         if callee.offered is not None:
             offered, loc = self._mark(call).offered, (*call.loc, call.action)
@@ -345,7 +342,9 @@ class CallCompiler:
             if callee.offered is not None:
                 settings = {k: value for k, value in callee.offered.items() if k != "schema"}
                 parts["offered"] = together(settings)
-            spec["input"] = configuration_and_arguments(callee, parts).value
+            if callee.configuration is not None:
+                parts["configuration"] = callee.configuration
+            spec["input"] = together(parts).value
         if callee.key is not None:
             spec["key"] = callee.key
         configured = callee.input is not None or callee.configuration is not None
@@ -391,12 +390,3 @@ class CallCompiler:
             return
         callee.environments.pop(callee.task["in"], None)
         self._tools_of(call).environments.work_in(callee, call.model.in_, loc, view)
-
-
-def _places(callee: Callee) -> list[Plain]:
-    """Return the environments in which a call acts, empty if it acts in this process only.
-
-    They are part of the approval: approving a command in a sandbox does not approve it on the host.
-    """
-    uses = [typed.value for typed in callee.environments.values()]
-    return [*filter(None, [callee.task.get("in")]), *environment_uses.places(uses)]

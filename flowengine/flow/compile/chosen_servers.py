@@ -7,7 +7,7 @@ may name a server. Results of steps are foreign text, and may repeat the caller'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flowengine import registry
@@ -19,7 +19,6 @@ from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Compensation, Step, Tool
 from flowengine.kernel.graph import environment_uses
 
-IsFixed = Callable[[Name], bool]
 _Seen = set[tuple[Definition, frozenset[str]]]
 
 
@@ -85,12 +84,24 @@ def _in_flow(tools: Tools, flow: Definition, fixed: Iterable[str], seen: _Seen) 
         return _is_fixed_anywhere(name) or (root == "inputs" and key in known)
 
     for key, given, step in _actions(flow):
+        server = None
+        arguments = {} if isinstance(step.with_, str) else step.with_
+        passed = [name for name, value in arguments.items() if is_constant(value, is_fixed)]
         if key == "flow":
-            server = _in_subflow(there, flow, str(given), step, is_fixed, seen)
+            inner = there.others.find(flow.file, str(given), (*step.loc, "flow"))
+            inputs = {} if inner is None or isinstance(step.with_, str) else inner.inputs
+            passed += [
+                name
+                for name, schema in inputs.items()
+                if name not in arguments and is_constant(schema.get("default"), _is_fixed_anywhere)
+            ]
+            server = None if inner is None else _in_flow(there, inner, passed, seen)
         elif key == "call":
-            server = _in_tool(there, flow, str(given), step, is_fixed, seen)
-        else:
-            server = _in_request(key, given, step, is_fixed)
+            server = _in_tool(there, flow, str(given), step, passed, seen)
+        elif registry.has_kind(key) and isinstance(given, dict):
+            address = registry.kind_class(key).address(given)
+            bounded = isinstance(step, Step) and step.environments
+            server = None if address is None or bounded else deciding(address, is_fixed)
         if server is not None:
             return server
     return None
@@ -101,45 +112,19 @@ def _is_fixed_anywhere(name: Name) -> bool:
     return name[0] in ("execution", "secrets")
 
 
-def _in_request(key: str, given: Any, step: Step | Compensation, is_fixed: IsFixed) -> str | None:
-    """Return how the caller of a flow chooses the server of a request in one of its steps."""
-    if not registry.has_kind(key) or not isinstance(given, dict):
-        return None
-    address = registry.kind_class(key).address(given)
-    bounded = isinstance(step, Step) and step.environments
-    return None if address is None or bounded else deciding(address, is_fixed)
-
-
-def _in_subflow(
-    tools: Tools,
-    flow: Definition,
-    name: str,
-    step: Step | Compensation,
-    is_fixed: IsFixed,
-    seen: _Seen,
-) -> str | None:
-    """Return how the caller of a flow chooses a server in a subflow of one of its steps."""
-    inner = tools.others.find(flow.file, name, (*step.loc, "flow"))
-    if inner is None:  # it was reported
-        return None
-    by_default = [
-        name
-        for name, schema in inner.inputs.items()
-        if name not in step.with_ and is_constant(schema.get("default"), _is_fixed_anywhere)
-    ]
-    fixed = [] if isinstance(step.with_, str) else [*by_default, *_fixed_arguments(step, is_fixed)]
-    return _in_flow(tools, inner, fixed, seen)
-
-
 def _in_tool(
     tools: Tools,
     flow: Definition,
     name: str,
     step: Step | Compensation,
-    is_fixed: IsFixed,
+    given: Iterable[str],
     seen: _Seen,
 ) -> str | None:
-    """Return how the caller of a flow chooses a server for a tool that one of its steps calls."""
+    """Return how the caller of a flow chooses a server for a tool that one of its steps calls.
+
+    Args:
+        given: The arguments that the caller does not determine.
+    """
     owner = tools.others.files.owner(flow.file, "tools", name, (*step.loc, "call"))
     model = None if owner is None else owner[0].model.tools.get(owner[1])
     if owner is None or model is None or model.server is not None:
@@ -148,19 +133,11 @@ def _in_tool(
     callee = there.declared(owner[1])
     if callee is None:
         return None
-    given = _fixed_arguments(step, is_fixed)
     if callee.flow is not None:
         return _in_flow(there, callee.flow, [*(callee.bind or {}), *given], seen)
     host = callee.chosen_host(given)
     use = ChosenServer(tools.environments, (isinstance(step, Step) and step.environments) or {})
     return host if _is_free(there.environments, callee, model, use) else None
-
-
-def _fixed_arguments(step: Step | Compensation, is_fixed: IsFixed) -> list[str]:
-    """Return the arguments of a step that the caller of its flow does not determine."""
-    if isinstance(step.with_, str):
-        return []
-    return [name for name, value in step.with_.items() if is_constant(value, is_fixed)]
 
 
 def _actions(flow: Definition) -> Iterator[tuple[str, Any, Step | Compensation]]:

@@ -217,7 +217,14 @@ class Compilation:
             source = parts[number].report.source
             return source.position((*info(step).loc, *where), key=is_key)
 
-        self._check_signals(parts)
+        first: dict[str, tuple[Any, FlowFile]] = {}
+        for part in parts:
+            for name, spec in part.plan.flow.get("signals", {}).items():
+                data, file = first.setdefault(name, (spec.get("data"), part.model.file))
+                if spec.get("data") != data:
+                    message = f"the data of {name!r} is declared differently in {file.name}"
+                    hint = "a message reaches all flows of an execution: use another name"
+                    part.report.at("E103", message, ("signals", name), hint, key=True)
         for finding in (*check_locks(flow), *check_recursion(flow)):
             related = [(place(step, ("id",)), text) for step, text in finding.related]
             self.files.diagnostics.error(
@@ -227,17 +234,6 @@ class Compilation:
                 hint=finding.hint,
                 related=related,
             )
-
-    def _check_signals(self, parts: list[Compiler]) -> None:
-        """Check that a signal has one declaration in all flows, since all receive its messages."""
-        first: dict[str, tuple[Any, FlowFile]] = {}
-        for part in parts:
-            for name, spec in part.plan.flow.get("signals", {}).items():
-                data, file = first.setdefault(name, (spec.get("data"), part.model.file))
-                if spec.get("data") != data:
-                    message = f"the data of {name!r} is declared differently in {file.name}"
-                    hint = "a message reaches all flows of an execution: use another name"
-                    part.report.at("E103", message, ("signals", name), hint, key=True)
 
     def _unused(self) -> None:
         """Warn of declarations of the first file that are never used.

@@ -92,7 +92,11 @@ class Edges:
         number = self.plan.by_id.get(name)
         if number is None:
             self.gaps.bodies.add(body)
-            self._unknown(body, name, loc)
+            if name not in self.plan.misnamed:
+                known = [self.plan.steps[n].id for n in self.plan.body(body)["steps"]]
+                hint = did_you_mean(name, [*known, "end", "end_all"])
+                hint = hint or "targets are steps of the same list, end and end_all"
+                self.report.at("E201", f"there is no step {name!r}", loc, hint)
             return NEVER
         target = self.plan.steps[number]
         if info is not None and self.plan.is_parallel(body):
@@ -104,26 +108,15 @@ class Edges:
             return NEVER
         if target.spec["body"] != body:
             self.gaps.bodies.add(body)
-            self._outside(target, name, loc)
+            if target.parent >= 0:
+                group = self.plan.steps[target.parent].id
+                hint = f"it is inside {group!r}: lead to {group!r}, or move the step"
+            else:
+                hint = "it is outside of this group: end the group here, and lead on from the group"
+            self.report.at("E205", f"{name!r} is a step of another scope", loc, hint)
             return NEVER
         self.named.setdefault(number, []).append(info)
         return number
-
-    def _unknown(self, body: int, name: str, loc: Loc) -> None:
-        if name in self.plan.misnamed:
-            return
-        known = [self.plan.steps[n].id for n in self.plan.body(body)["steps"]]
-        hint = did_you_mean(name, [*known, "end", "end_all"])
-        hint = hint or "targets are steps of the same list, end and end_all"
-        self.report.at("E201", f"there is no step {name!r}", loc, hint)
-
-    def _outside(self, target: Info, name: str, loc: Loc) -> None:
-        if target.parent >= 0:
-            group = self.plan.steps[target.parent].id
-            hint = f"it is inside {group!r}: lead to {group!r}, or move the step"
-        else:
-            hint = "it is outside of this group: end the group here, and lead on from the group"
-        self.report.at("E205", f"{name!r} is a step of another scope", loc, hint)
 
     # Splits
 
@@ -167,18 +160,13 @@ class Edges:
                 self.report.at("E103", message, loc, "join the conditions with ||")
             seen.add(name)
             entries.append(entry)
-        self._warn_of_no_branch(info, given, kind, entries)
-        return SplitSpec(kind=kind, entries=entries)  # type: ignore[typeddict-item]
-
-    def _warn_of_no_branch(
-        self, info: Info, given: Next, kind: str, entries: list[SplitEntry]
-    ) -> None:
         wrong = self.plan.model.left_out(given.loc)
         if entries and not wrong and all("when" in entry for entry in entries):
             message = (
                 f"{kind!r} of {info.id!r} has no 'else': NoBranch is raised if no condition holds"
             )
             self.report.at("W207", message, (*given.loc, kind), "add {else: ...}", key=True)
+        return SplitSpec(kind=kind, entries=entries)  # type: ignore[typeddict-item]
 
     def _by_outcome(self, info: Info, given: Next) -> SplitSpec:
         assert given.outcome is not None
@@ -198,21 +186,17 @@ class Edges:
                 self.report.at("E209", message, loc, hint, key=True)
             split["outcomes"][name] = to
         if known:
-            self._left_out(info, given, [*can.plain])
+            missing = [name for name in can.plain if name not in given.outcome]
+            if missing and "else" not in given.outcome:
+                self.gaps.bodies.add(info.spec["body"])
+                names = " and ".join(repr(name) for name in missing)
+                noun = "outcome" if len(missing) == 1 else "outcomes"
+                message = f"'next' of {info.id!r} does not cover the {noun} {names}"
+                hint = f"add {missing[0]}, or 'else'"
+                self.report.at("E209", message, (*given.loc, "outcome"), hint, key=True)
         elif "else" not in given.outcome:
             self.gaps.bodies.add(info.spec["body"])
         return split
-
-    def _left_out(self, info: Info, given: Next, plain: list[str]) -> None:
-        assert given.outcome is not None
-        missing = [name for name in plain if name not in given.outcome]
-        if missing and "else" not in given.outcome:
-            self.gaps.bodies.add(info.spec["body"])
-            names = " and ".join(repr(name) for name in missing)
-            noun = "outcome" if len(missing) == 1 else "outcomes"
-            message = f"'next' of {info.id!r} does not cover the {noun} {names}"
-            hint = f"add {missing[0]}, or 'else'"
-            self.report.at("E209", message, (*given.loc, "outcome"), hint, key=True)
 
     # Falling through
 
@@ -335,7 +319,9 @@ class Edges:
             if name in visible:
                 numbers.append(visible[name].number)
                 continue
-            loc = self._place_of_target(given, index)
+            long, short = (*given.loc, "targets", index), (*given.loc, index)
+            bare = self.report.position(short) != self.report.position(given.loc)
+            loc = short if bare else long
             if name in self.plan.by_id:
                 message = f"{name!r} is not in this scope or an enclosing one"
                 self.report.at("E205", message, loc, "cancel the group that contains it")
@@ -343,12 +329,6 @@ class Edges:
                 hint = did_you_mean(name, visible)
                 self.report.at("E201", f"there is no step {name!r}", loc, hint)
         info.spec["cancel"] = {"targets": numbers, "outcome": outcome}
-
-    def _place_of_target(self, given: Cancel, index: int) -> Loc:
-        """Return the place of a target, also in `cancel: [a]`."""
-        long, short = (*given.loc, "targets", index), (*given.loc, index)
-        bare = self.report.position(short) != self.report.position(given.loc)
-        return short if bare else long
 
 
 def goes_on(info: Info) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -16,22 +16,13 @@ from flowengine import registry
 from flowengine.flow.compile.expressions import TypedValue
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Environment, Loc
-from flowengine.flow.models.types import has_expression, is_expression
-from flowengine.flow.source.diagnostics import DiagnosticReporter
+from flowengine.flow.models.types import holds_expression, is_expression
+from flowengine.flow.source.diagnostics import DiagnosticReporter, Fault
 from flowengine.sdk.environments import Provider, Sandbox
 from flowengine.sdk.environments.models import ResourceLimits
 from flowengine.sdk.environments.sandboxes import with_sandboxes
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.texts.validation_messages import ModelFault, model_faults
-
-
-class _Fault(NamedTuple):
-    path: Loc
-    """Its place, as far as it exists."""
-    message: str
-    hint: str | None = None
-    key: bool = False
-    """Whether it is about the key, not its value."""
 
 
 def report_configuration(
@@ -94,43 +85,43 @@ def _report_faults(
     """
     for fault in [*_faults(cls, data, str(loc[-1])), *_mistyped(cls, data, computed or {})]:
         # A missing entry is reported at the place where it would be.
-        place = (*loc, *fault.path) if fault.path or not fault.key else loc[:-1]
-        report.at("E402", fault.message, place, fault.hint, key=fault.key)
+        place = (*loc, *fault.loc) if fault.loc or not fault.key else loc[:-1]
+        report.at(fault.code, fault.message, place, fault.hint, key=fault.key)
 
 
-def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> Iterator[_Fault]:
+def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> Iterator[Fault]:
     from pydantic import ValidationError
 
     try:
         cls.model_validate(dict(data))
     except ValidationError as error:
-        for fault in model_faults(error, cls, dict(data), _holds_expression):
+        for fault in model_faults(error, cls, dict(data), holds_expression):
             yield _told(fault, name)
 
 
-def _told(fault: ModelFault, name: str) -> _Fault:
+def _told(fault: ModelFault, name: str) -> Fault:
     """Return a fault in the words of the file, whose configuration has a name."""
     path, value, kind, meant, said = fault
     if kind == "extra_forbidden":
         within = str(path[-2]) if len(path) > 1 else name
         near = did_you_mean(str(path[-1]), meant) or f"known are {', '.join(meant)}"
-        return _Fault(path, f"unknown key {path[-1]!r} in {within!r}", near, key=True)
+        return Fault(path, "E402", f"unknown key {path[-1]!r} in {within!r}", near, key=True)
     if kind == "missing":
         within = str(path[-2]) if len(path) > 1 else name
-        return _Fault(path[:-1], f"{within!r} needs {path[-1]!r}", key=True)
+        return Fault(path[:-1], "E402", f"{within!r} needs {path[-1]!r}", key=True)
     if kind == "secret":
         how = "declare it under 'secrets', and name it: ${{ secrets.NAME }}"
-        return _Fault(path, "this must name a secret, not contain its value", how)
+        return Fault(path, "E402", "this must name a secret, not contain its value", how)
     field = next((item for item in reversed(path) if isinstance(item, str)), name)
     what = f"an entry of {field!r}" if path and isinstance(path[-1], int) else repr(field)
     of_itself = said.startswith(("is ", "must ", "needs "))
     hint = did_you_mean(value, meant) if isinstance(value, str) else None
-    return _Fault(path, f"{what} {said}" if of_itself else f"{what}: {said}", hint)
+    return Fault(path, "E402", f"{what} {said}" if of_itself else f"{what}: {said}", hint)
 
 
 def _mistyped(
     cls: type[BaseModel], data: Mapping[str, Any], computed: Mapping[str, TypedValue]
-) -> Iterator[_Fault]:
+) -> Iterator[Fault]:
     """Yield the expressions whose type can never fit."""
     wanted: dict[str, Any] | None = None
     for key, typed in computed.items():
@@ -142,7 +133,7 @@ def _mistyped(
         arms = [arm for arm in arms if arm.get("type") != "null"]
         if not any(_may_be(typed, arm) for arm in arms):
             expected = " or ".join(dict.fromkeys(words(arm) for arm in arms))
-            yield _Fault((key,), f"{key} must be {expected}, not {words(typed.schema)}")
+            yield Fault((key,), "E402", f"{key} must be {expected}, not {words(typed.schema)}")
 
 
 def _may_be(typed: TypedValue, wanted: dict[str, Any]) -> bool:
@@ -158,11 +149,3 @@ def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
         return schema
     definition: dict[str, Any] = whole["$defs"][str(reference).rpartition("/")[2]]
     return definition
-
-
-def _holds_expression(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_holds_expression, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_holds_expression, value))
-    return has_expression(value)

@@ -11,18 +11,12 @@ from typing import Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.arguments import check_argument
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.expressions import TypedValue, constant, map_of, together
 from flowengine.flow.compile.questions import asked_first
 from flowengine.flow.compile.scopes import DeclarationScope
-from flowengine.flow.compile.types import (
-    TEXT,
-    UNKNOWN,
-    Schema,
-    VisibleNames,
-    differs,
-    words,
-)
+from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, VisibleNames
 from flowengine.flow.loading.files import FlowFile, known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.tool import Server
@@ -32,7 +26,7 @@ from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.environments import Provider
 from flowengine.sdk.texts.near_words import did_you_mean
-from flowengine.sdk.values.validation import SchemaError, Validator
+from flowengine.util.plain_data import with_leaves
 
 HOST = "host"
 NOT_HOST = "name a declared environment. Only commands run on the host, with 'in: host'"
@@ -158,20 +152,19 @@ class EnvironmentDeclarations:
 
     def lists_servers(self, name: str) -> bool:
         """Return whether the policy of an environment lists the reachable servers."""
-        owner = self.scope.others.files.owner(self.scope.file, "environments", name, ())
-        if owner is None or owner[1] not in owner[0].model.environments:
-            return True  # it was reported
-        policy: Any = owner[0].model.environments[owner[1]].policy
+        model = self._model(name)
+        policy: Any = None if model is None else model.policy
         network = policy.get("network") if isinstance(policy, dict) else None
-        return isinstance(network, list)
+        return model is None or isinstance(network, list)  # otherwise it was reported
 
     def kind_of(self, name: str) -> str | None:
         """Return the kind of an environment of this file, or of one that it imports."""
+        model = self._model(name)
+        return None if model is None else str(model.kind)
+
+    def _model(self, name: str) -> Environment | None:
         owner = self.scope.others.files.owner(self.scope.file, "environments", name, ())
-        if owner is None or owner[1] not in owner[0].model.environments:
-            return None
-        kind: str = owner[0].model.environments[owner[1]].kind
-        return kind
+        return None if owner is None else owner[0].model.environments.get(owner[1])
 
     def declared(self, name: str) -> Declared | None:
         """Return the compiled declaration of this file, or None if errors were reported."""
@@ -268,11 +261,8 @@ class EnvironmentDeclarations:
     ) -> TypedValue | None:
         used = self.use(given, loc, self.scope.view)
         [name] = given
-        owner = self._owner(name, loc) if used is not None else None
-        if owner is None:
-            return None
-        kind = owner[0].model.environments[owner[1]].kind
-        if kind != session:
+        kind = self.kind_of(name)
+        if used is not None and kind != session:
             message = f"{name!r} is of kind {kind!r}, but a server of tools is of kind {session!r}"
             self.report.at("E103", message, loc)
             return None
@@ -297,9 +287,11 @@ class EnvironmentDeclarations:
             for key, value in model.config.items()
             if not (key == "mounts" and mounts is not None)
         }
-        default = provider.default_sandbox(_known(model.config))
+        known = with_leaves(model.config, lambda leaf: "" if has_expression(leaf) else leaf)
+        default = provider.default_sandbox(known)
         if len(self.report.diagnostics.errors) == before:
             self._check(model, provider, config, at, default)
+        given = default if model.provider is None and _chooses(provider) else model.provider
         parts: dict[str, TypedValue] = {
             "kind": constant(model.kind),
             "resource_key": constant(self._key_of(name)),
@@ -309,11 +301,12 @@ class EnvironmentDeclarations:
                 for key in ("policy", "limits", "requires", "on_wait")
                 if getattr(model, key)
             },
-            **_of_provider(provider, model, default),
+            **({"provider": constant(given)} if given else {}),
             "keep_for": constant(parse_duration(model.keep_for) / 1000),
         }
         if model.key is not None:
-            parts["owner_id"] = self._key(model)
+            key = self.expressions.of_type(model.key, (*model.loc, "key"), self.scope.view, TEXT)
+            parts["owner_id"] = TypedValue(key, TEXT)
         if mounts:
             parts["mounts"] = map_of(mounts)
         if model.args is not None:
@@ -341,14 +334,6 @@ class EnvironmentDeclarations:
         """Return its name for users. For another file, the file's name is included."""
         file = self.scope.file
         return name if file is self.scope.others.first else f"{file.model.id}.{name}"
-
-    def _key(self, model: Environment) -> TypedValue:
-        loc = (*model.loc, "key")
-        typed = self.expressions.value(model.key, loc, self.scope.view)
-        if differs(typed.schema, TEXT):
-            message = f"expected {words(TEXT)}, got {words(typed.schema)}"
-            self.report.at("E103", message, loc)
-        return typed
 
     def _provider(self, model: Environment) -> Provider[Any] | None:
         kinds = [kind for kind in registry.environment_names() if kind != HOST]
@@ -381,11 +366,9 @@ class EnvironmentDeclarations:
         for other, inside in given.items():
             place = (*loc, other)
             used = self.use({other: {}}, place, self.scope.view)
-            beside = self._owner(other, place) if used is not None else None
-            if used is None or beside is None:
+            if used is None:
                 continue
-            kind = beside[0].model.environments[beside[1]].kind
-            if kind != _MOUNTABLE:
+            if (kind := self.kind_of(other)) != _MOUNTABLE:
                 message = (
                     f"{other!r} is of kind {kind!r}, but a directory is of kind {_MOUNTABLE!r}"
                 )
@@ -446,28 +429,15 @@ class EnvironmentDeclarations:
                 if schema.get("additionalProperties", True) is False or properties:
                     message = f"the environment {name!r} takes no argument {argument!r}"
                     self.report.at("E402", message, place, did_you_mean(argument, properties))
-            elif typed.constant:
-                self._check_constant(properties[argument], typed, place, f"{name}.{argument}")
-            elif differs(typed.schema, properties[argument]):
-                expected = words(properties[argument])
-                message = f"{name}.{argument} must be {expected}, not {words(typed.schema)}"
-                self.report.at("E402", message, place)
+            else:
+                wanted = properties[argument]
+                check_argument(self.report, wanted, typed, place, f"{name}.{argument}")
         missing = [name for name in schema.get("required", []) if name not in given]
         if missing:
             names = " and ".join(repr(name) for name in missing)
             message = f"the environment {name!r} needs {names}"
             hint = f"write {{{name}: {{{missing[0]}: ...}}}}"
             self.report.at("E402", message, loc, hint)
-
-    def _check_constant(self, schema: Any, typed: TypedValue, loc: Loc, name: str) -> None:
-        if not isinstance(schema, dict) or has_expression(schema):
-            return
-        try:
-            Validator(schema).check(typed.value[1], name)
-        except SchemaError:
-            return  # reported at the declaration
-        except FlowEngineError as error:
-            self.report.at("E402", error.message, loc, error.hint)
 
 
 def give(spec: StepSpec, given: Value, environments: Mapping[str, TypedValue]) -> None:
@@ -501,29 +471,9 @@ def asks(use: TypedValue) -> bool:
     return False
 
 
-def _of_provider(
-    provider: Provider[Any], model: Environment, default: str | None
-) -> dict[str, TypedValue]:
-    """Return the sandbox that a declaration names or its configuration determines.
-
-    Otherwise it is chosen when it is opened, by the kind alone.
-    """
-    given = default if model.provider is None and _chooses(provider) else model.provider
-    return {"provider": constant(given)} if given else {}
-
-
 def _chooses(provider: Provider[Any]) -> bool:
     """Return whether the sandbox of a kind depends on the configuration."""
     return type(provider).default_sandbox is not Provider.default_sandbox
-
-
-def _known(value: Any) -> Any:
-    """Return a configuration with empty texts in place of expressions."""
-    if isinstance(value, Mapping):
-        return {key: _known(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_known(item) for item in value]
-    return "" if has_expression(value) else value
 
 
 def _of_scope(scope: str, declared: Declared) -> TypedValue:

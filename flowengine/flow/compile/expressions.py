@@ -38,6 +38,7 @@ from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, Value
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.values.schema_types import kinds, resolve
+from flowengine.util.plain_data import leaves
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
 _PATH = re.compile(r"\s*((?:inputs|steps|state)(?:\.\w+)+)()\s*")
@@ -196,7 +197,16 @@ class Expressions:
             secret = _SECRET.fullmatch(part.source) if secrets else None
             if secret is not None:
                 names_secret = True
-                compiled.append([self._secret(secret[1], part, loc)])
+                name = secret[1]
+                self.used["secrets"].add(name)
+                if name not in self.secrets:
+                    hint = (
+                        did_you_mean(name, self.secrets)
+                        or f"declare it: 'secrets: {{{name}: {{env: {name}}}}}'"
+                    )
+                    message = f"there is no secret {name!r}"
+                    self.report.inside("E401", message, loc, part.offset, len(part.source), hint)
+                compiled.append([self.secrets.get(name, name)])
             elif len(parts) == 1:
                 number, checked, names = self._expression(part, loc, view, "any")
                 if self.generated and _VALUE.fullmatch(part.source.strip()):
@@ -223,17 +233,6 @@ class Expressions:
                 if filters:
                     hint += ". CEL has functions in place of filters, as in '${{ size(x) }}'"
                 self.report.inside("W307", message, loc, offset, length, hint)
-
-    def _secret(self, name: str, piece: Piece, loc: Loc) -> str:
-        self.used["secrets"].add(name)
-        if name not in self.secrets:
-            hint = (
-                did_you_mean(name, self.secrets)
-                or f"declare it: 'secrets: {{{name}: {{env: {name}}}}}'"
-            )
-            message = f"there is no secret {name!r}"
-            self.report.inside("E401", message, loc, piece.offset, len(piece.source), hint)
-        return self.secrets.get(name, name)
 
     def _expression(
         self, piece: Piece, loc: Loc, view: VisibleNames, want: Want
@@ -357,14 +356,9 @@ def deciding(address: str, is_fixed: Callable[[Name], bool]) -> str | None:
 
 def is_constant(value: object, is_fixed: Callable[[Name], bool]) -> bool:
     """Return whether all names in a value with expressions are fixed."""
-    if isinstance(value, dict):
-        return all(is_constant(one, is_fixed) for one in value.values())
-    if isinstance(value, list):
-        return all(is_constant(item, is_fixed) for item in value)
-    if not isinstance(value, str):
-        return True
-    pieces = (part.source for part in _parts(value) if isinstance(part, Piece))
-    return all(is_fixed(name) for source in pieces for name in names_in(source))
+    texts = (leaf for leaf in leaves(value) if isinstance(leaf, str))
+    pieces = (part for text in texts for part in _parts(text) if isinstance(part, Piece))
+    return all(is_fixed(name) for piece in pieces for name in names_in(piece.source))
 
 
 def _host_expressions(address: str) -> Iterator[str]:

@@ -37,10 +37,10 @@ from flowengine.flow.compile.types import (
 from flowengine.flow.expressions.template import split_text
 from flowengine.flow.loading.files import Definition, FlowFile
 from flowengine.flow.models import Approval, Budget, Concurrency, Loc, SharedBudget, Wait
-from flowengine.flow.models.types import has_expression, in_generated
+from flowengine.flow.models.types import has_expression, holds_expression, in_generated
 from flowengine.kernel.graph.compiled import FORMAT
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.sdk.texts.visible_text import plain_text
+from flowengine.sdk.texts.flow_texts import plain_text
 
 
 def too_long(plan: Plan) -> Iterator[tuple[Loc, str]]:
@@ -224,13 +224,10 @@ class Compiler:
         needs: dict[str, set[str]] = {}
         for name, schema in self.model.inputs.items():
             loc = (*self.model.loc, "inputs", name, "default")
-            if not _holds_expression(schema.get("default")):
+            if not holds_expression(schema.get("default")):
                 continue
-            used = self.expressions.used["inputs"]
-            before, self.expressions.used["inputs"] = used, set()
-            typed = self.expressions.value(schema["default"], loc, self.scopes.outside())
-            needs[name], self.expressions.used["inputs"] = self.expressions.used["inputs"], before
-            before |= needs[name]
+            with self.tools.scope.noting_inputs() as needs[name]:
+                typed = self.expressions.value(schema["default"], loc, self.scopes.outside())
             computed[name] = typed.value
         ordered: list[list[Any]] = []
         while computed:
@@ -253,7 +250,7 @@ class Compiler:
             for key, value in schema.items()
             if key not in {"reducer", "default", "signal"}
         }
-        if _holds_expression(schema.get("default")):
+        if holds_expression(schema.get("default")):
             message = "the default of a state key cannot contain an expression"
             hint = "set it in the first step: 'set: {...}'"
             self.report.at("E306", message, (*loc, "default"), hint)
@@ -278,14 +275,12 @@ class Compiler:
         compiled: dict[str, Any] = {}
         if model.key is not None:
             loc = ("signals", name, "key")
-            used = self.expressions.used
-            before, used["inputs"] = used["inputs"], set()
-            typed = self.expressions.value(model.key, loc, self.tools.view)
-            if self.model.is_own or not used["inputs"]:
+            with self.tools.scope.noting_inputs() as named:
+                typed = self.expressions.value(model.key, loc, self.tools.view)
+            if self.model.is_own or not named:
                 compiled["key"] = typed.value
             else:
                 self.actions.keyless.add(name)
-            used["inputs"] |= before
             if differs(typed.schema, TEXT):
                 hint = "the key of a signal is text"
                 self.report.at("E307", "this does not give text", loc, hint)
@@ -457,11 +452,3 @@ def _declared(file: FlowFile, section: str) -> list[str]:
     """Return the names of a section, including those left out because of errors."""
     unread = [str(loc[1]) for loc in file.model.unread if len(loc) > 1 and loc[0] == section]
     return [*getattr(file.model, section), *unread]
-
-
-def _holds_expression(data: Any) -> bool:
-    if isinstance(data, dict):
-        return any(_holds_expression(one) for one in data.values())
-    if isinstance(data, list):
-        return any(_holds_expression(item) for item in data)
-    return has_expression(data)

@@ -41,8 +41,8 @@ from flowengine.sdk.files.read_folders import (
 )
 from flowengine.sdk.python.imported_modules import NO_FILES, may_read_files
 from flowengine.sdk.steps.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
+from flowengine.sdk.texts.flow_texts import plain_text
 from flowengine.sdk.texts.near_words import did_you_mean
-from flowengine.sdk.texts.visible_text import plain_text
 from flowengine.sdk.values.argument_schemas import without_arguments
 
 

@@ -48,10 +48,8 @@ class Block:
             moved["exchange"] = {**spec["exchange"], "callees": shifted}
         if "compensate" in spec:
             moved["compensate"] = self._to(spec["compensate"])
-        if "sources" in spec:
-            moved["sources"] = [self._to(source) for source in spec["sources"]]
-        if "forgets" in spec:
-            moved["forgets"] = [self._to(one) for one in spec["forgets"]]
+        for key in {"sources", "forgets"} & spec.keys():
+            moved[key] = [self._to(other) for other in spec[key]]
         if "split" in spec:
             moved["split"] = self._split(spec["split"])
         if "on_error" in spec:
@@ -65,10 +63,8 @@ class Block:
         moved = {**spec, "owner": self._to(spec["owner"])}
         moved["steps"] = [self._to(step) for step in spec["steps"]]
         moved["start"] = [self._to(step) for step in spec["start"]]
-        if "final" in spec:
-            moved["final"] = self._to(spec["final"])
-        if "opens" in spec:
-            moved["opens"] = self._to(spec["opens"])
+        for key in {"final", "opens"} & spec.keys():
+            moved[key] = self._to(spec[key])
         if "output" in spec:
             moved["output"] = self._part(spec["output"])
         return moved
@@ -155,16 +151,12 @@ def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
             spec[key] for key in ("steps", "bodies", "expressions")
         )
         own = [
-            _running(inner, order.index(_called(flow, inner)))
-            if _called(flow, inner) >= 0
-            else inner
+            inner if (run := _called(flow, inner)) < 0 else _running(inner, order.index(run))
             for inner in flow["steps"][step:steps]
         ]
         inside = [{k: v for k, v in b.items() if k != "flow"} for b in flow["bodies"][body:bodies]]
-        back, sends = (
-            Block(-step, -body, -start),
-            [order.index(n) for n in spec.get("notifies", ())],
-        )
+        back = Block(-step, -body, -start)
+        sends = [order.index(recipient) for recipient in spec.get("notifies", ())]
         expressions = flow["expressions"][start:end]
         parts.append(_Part(spec["id"], spec, own, inside, expressions, back, sends))
     kept = ("format", "secrets")

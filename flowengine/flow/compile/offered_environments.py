@@ -69,7 +69,16 @@ def inject(
             if used is not None:
                 callee.environments[parameter] = used
         elif uses or hinted.required:
-            _report(environments, callee, parameter, hinted, list(uses), loc)
+            candidates = list(uses)
+            message = f"the parameter {parameter!r} of {callee.name} takes a {_words(hinted)}, "
+            if candidates:
+                message += f"and {' and '.join(map(repr, candidates))} are such environments"
+                hint = f"choose one with 'environments: {{{parameter}: {candidates[0]}}}'"
+            else:
+                message += "and there is no such environment"
+                kinds = " or ".join(_kinds_of(hinted.classes))
+                hint = f"declare one: 'environments: {{{parameter}: {{kind: {kinds}}}}}'"
+            environments.report.at("E402", message, loc, hint)
     return taken
 
 
@@ -121,25 +130,6 @@ def _check_named(
 
 def _words(hinted: Hinted) -> str:
     return " or ".join(name.rpartition(".")[2] for name in hinted.classes)
-
-
-def _report(
-    environments: EnvironmentDeclarations,
-    callee: Callee,
-    parameter: str,
-    hinted: Hinted,
-    candidates: list[str],
-    loc: Loc,
-) -> None:
-    message = f"the parameter {parameter!r} of {callee.name} takes a {_words(hinted)}, "
-    if candidates:
-        message += f"and {' and '.join(map(repr, candidates))} are such environments"
-        hint = f"choose one with 'environments: {{{parameter}: {candidates[0]}}}'"
-    else:
-        message += "and there is no such environment"
-        kinds = " or ".join(_kinds_of(hinted.classes))
-        hint = f"declare one: 'environments: {{{parameter}: {{kind: {kinds}}}}}'"
-    environments.report.at("E402", message, loc, hint)
 
 
 def _may_fit(classes: list[str]) -> bool:

@@ -231,14 +231,10 @@ class Plan:
         for model in models:
             body["steps"].append(self._add_step(model, number, owner, kind))
         if not called:
-            body["start"] = self._first(number)
+            body = self.flow["bodies"][number]
+            begun = [step for step in body["steps"] if self.steps[step].model.trigger is None]
+            body["start"] = begun if self.is_parallel(number) else begun[:1]
         return number
-
-    def _first(self, number: int) -> list[int]:
-        """Return the steps that begin a body."""
-        body = self.flow["bodies"][number]
-        begun = [step for step in body["steps"] if self.steps[step].model.trigger is None]
-        return begun if self.is_parallel(number) else begun[:1]
 
     def _add_step(self, model: Step, body: int, parent: int, kind: BodyKind) -> int:
         number = len(self.steps)

@@ -12,7 +12,6 @@ from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.types import (
-    ERROR,
     EXECUTION,
     INTEGER,
     NONE,
@@ -176,18 +175,10 @@ class Scopes:
         """Return the names visible before the first step: inputs and the execution."""
         return VisibleNames(self.base)
 
-    def on_message(self, signal: Schema) -> VisibleNames:
-        """Return the names that the `match` of a trigger sees, before a token exists."""
-        return VisibleNames({**self.base, "state": self.state, "signal": signal})
-
     def at_end(self) -> VisibleNames:
         """Return the names that `outputs` see: all of the flow's own steps."""
         roots = {**self.base, "state": self.state}
         return VisibleNames(roots, -1, lambda name: self._find(name, 0, AT_END), self._ids)
-
-    def flow_handler(self) -> VisibleNames:
-        """Return the names that an `on_error` of the flow sees."""
-        return self.at_end().having({"error": ERROR})
 
     def entry(self, info: Info) -> VisibleNames:
         """Return the names that a step sees when a token has reached it."""
@@ -229,18 +220,8 @@ class Scopes:
         """Return the known type of a step's output."""
         return self.outputs.get(info.number, UNKNOWN)
 
-    def parallel_output(self, info: Info) -> Schema:
-        """Return the type of the output of a `parallel`."""
-        return closed({self.plan.steps[n].id: self.raw(self.plan.steps[n]) for n in info.children})
-
     def _ids(self) -> list[str]:
         return list(self.plan.by_id)
-
-    def _schema(self, info: Info) -> Schema:
-        handlers = info.model.on_error
-        known = None if isinstance(handlers, list) else [*outcomes(info).names, "skipped"]
-        mapped = info.model.map is not None and not info.each
-        return step_schema(self.raw(info), known, mapped)
 
     def _with_join(self, info: Info, view: VisibleNames) -> VisibleNames:
         """Return a view with `join`: the arrivals and their origins."""
@@ -262,13 +243,6 @@ class Scopes:
             note = Note("E308", message, hint)
             return view.having({"join": closed(join)}, {"join.output": note}, doubts)
         return view.having({"join": closed({**join, "output": one})}, None, doubts)
-
-    # Steps in the past
-
-    def _past(self, body: int) -> EarlierSteps:
-        if body not in self._pasts:
-            self._pasts[body] = EarlierSteps(self.plan.flow, body, self.cancels)
-        return self._pasts[body]
 
     def _find(self, name: str, body: int, here: int) -> StepFacts | None:
         """Return the known facts about a step at another step, or at the end, of a body."""
@@ -297,8 +271,13 @@ class Scopes:
         return StepFacts(UNKNOWN, Note("E301", message, hint))
 
     def _seen(self, info: Info, body: int, here: int) -> StepFacts:
-        past = self._past(body)
-        schema = self._schema(info)
+        if body not in self._pasts:
+            self._pasts[body] = EarlierSteps(self.plan.flow, body, self.cancels)
+        past = self._pasts[body]
+        handlers = info.model.on_error
+        known = None if isinstance(handlers, list) else [*outcomes(info).names, "skipped"]
+        mapped = info.model.map is not None and not info.each
+        schema = step_schema(self.raw(info), known, mapped)
         if here == CUT_SHORT:
             return StepFacts(schema, None, self._doubts(info, sure=False))
         if here == AT_END:
@@ -318,7 +297,7 @@ class Scopes:
             message = f"'steps.{info.id}' is this step itself, which has not ended yet"
             hint = "its result is 'output' in set, emit, next and loop, 'result' in its 'output'"
             return Note("E304", message, hint)
-        if info.number in {group.number for group in self.plan.around(at)} or info is at:
+        if info.number in {group.number for group in self.plan.around(at)}:
             message = f"'steps.{info.id}' is a group around this step, which has not ended yet"
             return Note("E304", message, "name a step inside it")
         message = (

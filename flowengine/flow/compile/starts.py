@@ -61,7 +61,15 @@ class Starts:
 
     def _schedule(self, given: Start) -> dict[str, Any]:
         expression, loc = " ".join(str(given.schedule).split()), given.loc
-        self._check_schedule(expression, given.timezone, loc)
+        try:
+            Schedule("* * * * *", given.timezone)
+        except NoSchedule as error:
+            self._report.at("E103", str(error), (*loc, "timezone"))
+        try:
+            Schedule(expression, "UTC")
+        except NoSchedule as error:
+            hint = "such as '0 9 * * 1-5': at 9:00 from Monday to Friday"
+            self._report.at("E103", str(error), (*loc, "schedule"), hint)
         name = name_of(expression, given.timezone)
         if name in self._schedules:
             message = f"the schedule {expression!r} in {given.timezone} is listed twice"
@@ -75,17 +83,6 @@ class Starts:
             "jitter": parse_duration(given.jitter),
             "with": self._inputs(given, VisibleNames({"now": TEXT, "execution": EXECUTION})),
         }
-
-    def _check_schedule(self, expression: str, timezone: str, loc: Loc) -> None:
-        try:
-            Schedule("* * * * *", timezone)
-        except NoSchedule as error:
-            self._report.at("E103", str(error), (*loc, "timezone"))
-        try:
-            Schedule(expression, "UTC")
-        except NoSchedule as error:
-            hint = "such as '0 9 * * 1-5': at 9:00 from Monday to Friday"
-            self._report.at("E103", str(error), (*loc, "schedule"), hint)
 
     def _inputs(self, given: Start, view: VisibleNames) -> dict[str, Any]:
         """Compile the inputs, which are checked like those of a call."""

@@ -24,7 +24,7 @@ from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.steps.generated_flows import Given
 from flowengine.sdk.steps.step_kind import CallSignature, SignatureError, StepKind
-from flowengine.sdk.texts.visible_text import plain_text
+from flowengine.sdk.texts.flow_texts import plain_text
 
 INTERPRETERS = {
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"), r"-[a-z]*c"),
@@ -205,9 +205,10 @@ class StepKinds:
         if command is not None:
             self._check_code(config.get(command), (*loc, command))
         defaults = self.scope.model.defaults
+        given = config.get("in")
         choices = [
             (in_, (*loc[:-1], "in")),
-            (_as_use(config.get("in")), (*loc, "in")),
+            ({given: {}} if isinstance(given, str) else given, (*loc, "in")),
             (defaults.in_, (*defaults.loc, "in")),
             ({HOST: {}}, loc),
         ]
@@ -271,22 +272,6 @@ def _meters(step_kind: type[StepKind]) -> dict[str, Plain] | None:
         }
         for name, meter in step_kind.meters.items()
     }
-
-
-def configuration_and_arguments(callee: Callee, parts: dict[str, TypedValue]) -> TypedValue:
-    """Return the input of a kind that takes arguments.
-
-    Args:
-        callee: The callee.
-        parts: `args`, and `bind` if the flow fixes arguments.
-    """
-    if callee.configuration is not None:
-        parts = {**parts, "configuration": callee.configuration}
-    return together(parts)
-
-
-def _as_use(given: Any) -> Mapping[str, Any] | None:
-    return {given: {}} if isinstance(given, str) else given
 
 
 def _texts(value: Plain, loc: Loc) -> list[tuple[Loc, str]]:

@@ -32,6 +32,7 @@ from flowengine.flow.compile.types import (
     Schema,
     VisibleNames,
     as_declared,
+    closed,
     common,
     differs,
     items_of,
@@ -43,7 +44,7 @@ from flowengine.flow.compile.types import (
     under,
     words,
 )
-from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
+from flowengine.flow.models import Handler, Loc, Map, Trigger
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import OPENING, Value
@@ -58,8 +59,8 @@ from flowengine.kernel.graph.specs import (
     WaitSpec,
 )
 from flowengine.sdk.steps.generated_flows import Exchange
+from flowengine.sdk.texts.flow_texts import plain_text
 from flowengine.sdk.texts.near_words import did_you_mean
-from flowengine.sdk.texts.visible_text import plain_text
 
 KEY: Schema = {"type": ["string", "integer"]}
 """The type of a lock's key."""
@@ -105,7 +106,7 @@ class StepCompiler:
         model = self.plan.model
         self._finally(0, {}, model.loc)
         if isinstance(model.on_error, list):
-            view = self.scopes.flow_handler()
+            view = self.scopes.at_end().having({"error": ERROR})
             for spec, handler in zip(self.plan.flow["on_error"], model.on_error, strict=True):
                 given = self._handler(spec, handler, view)
                 if given is not None:
@@ -125,7 +126,12 @@ class StepCompiler:
         round_ = self._loop_start(info, item)
         self._lock(info, round_)
         raw = self._marked(info, self.actions.write(info, round_))
-        self._check_needs(info)
+        for place, label in enumerate(info.model.needs):
+            if any(label == step.id for step in self.plan.steps):
+                message = f"{label!r} is a step, and 'needs' lists offers of a worker"
+                hint = f"for the order of steps, write 'next: {info.id}' in {label!r}; "
+                hint += "'join: all' waits for several"
+                self.report.at("E103", message, (*info.loc, "needs", place), hint)
         doubts = self._doubts_of_flow(info)
         if info.children:
             called = {"call": UNKNOWN} if info.spec["child"] in self.plan.called else {}
@@ -135,7 +141,8 @@ class StepCompiler:
         if info.children and info.spec["child"] not in self.plan.called:
             self._finally(info.spec["child"], _locals(round_), info.loc)
             raw, doubts = self._group_output(info)
-            info.effect = self._effect_of_group(info)
+            inner = {self.plan.steps[number].effect for number in info.children}
+            info.effect = model.effect or ("once" if "once" in inner else "idempotent")
             self._check_retry(info)
         inside = self.scopes.inside(round_, info)
         result, doubts = self._output(info, inside, raw, doubts)
@@ -177,17 +184,21 @@ class StepCompiler:
         for number in self.plan.body(final)["steps"]:
             self._step(self.plan.steps[number])
         owner = self.plan.body(body)["owner"]
-        place = self.report.position((*loc, "finally"))
         hidden = StepSpec(
             id=self.plan.steps[owner].id if owner >= 0 else "finally",
             body=-1,
             action="group",
             child=final,
             timeout=["const", self.plan.model.limits.finally_],
-            at=[place.line, place.column],
         )
-        self.plan.body(body)["final"] = len(self.plan.flow["steps"])
+        self.plan.body(body)["final"] = self._hide(hidden, (*loc, "finally"))
+
+    def _hide(self, hidden: StepSpec, loc: Loc) -> int:
+        """Write a step that is in no body, and return its number."""
+        place = self.report.position(loc)
+        hidden["at"] = [place.line, place.column]
         self.plan.flow["steps"].append(hidden)
+        return len(self.plan.flow["steps"]) - 1
 
     def open_first(self, environments: Mapping[str, Eager]) -> None:
         """Write the hidden step that opens environments before the first steps.
@@ -197,25 +208,14 @@ class StepCompiler:
         """
         if not environments:
             return
-        place = self.report.position(("environments",))
         hidden = StepSpec(
-            id=OPENING,
-            body=-1,
-            action="task",
-            kind=OPENING,
-            task={},
-            effect="idempotent",
-            at=[place.line, place.column],
+            id=OPENING, body=-1, action="task", kind=OPENING, task={}, effect="idempotent"
         )
-        give(
-            hidden,
-            ["const", None],
-            {name: environment.use for name, environment in environments.items()},
-        )
+        uses = {name: environment.use for name, environment in environments.items()}
+        give(hidden, ["const", None], uses)
         if later := [name for name, environment in environments.items() if not environment.waits]:
             hidden["task"] = {"background": later}
-        self.plan.body(0)["opens"] = len(self.plan.flow["steps"])
-        self.plan.flow["steps"].append(hidden)
+        self.plan.body(0)["opens"] = self._hide(hidden, ("environments",))
 
     def _marked(self, info: Info, raw: Schema) -> Schema:
         """Write the properties of a generated flow's step that the language cannot express.
@@ -293,7 +293,8 @@ class StepCompiler:
             self.expressions.used["state"].add(given.state)
             self._check_key(given.state, (*given.loc, "state"))
         if given.match is not None:
-            seen = self.scopes.on_message(self.scopes.messages.schema(given))
+            signal = self.scopes.messages.schema(given)  # there is no token yet
+            seen = self.scopes.outside().having({"state": self.scopes.state, "signal": signal})
             loc = (*given.loc, "match")
             info.spec["trigger"]["match"] = self.expressions.condition(given.match, loc, seen)
 
@@ -329,14 +330,11 @@ class StepCompiler:
 
     def _map_bounds(self, given: Map, spec: MapSpec, view: VisibleNames) -> None:
         defaults = self.plan.model.defaults
-        if given.concurrency is not None:
-            loc = (*given.loc, "concurrency")
-            spec["concurrency"] = self.expressions.of_type(given.concurrency, loc, view, INTEGER)
-        elif defaults.map_concurrency is not None:
-            loc = (*defaults.loc, "map_concurrency")
-            spec["concurrency"] = self.expressions.of_type(
-                defaults.map_concurrency, loc, view, INTEGER
-            )
+        most, loc = given.concurrency, (*given.loc, "concurrency")
+        if most is None:
+            most, loc = defaults.map_concurrency, (*defaults.loc, "map_concurrency")
+        if most is not None:
+            spec["concurrency"] = self.expressions.of_type(most, loc, view, INTEGER)
         if given.max_failures is not None:
             loc = (*given.loc, "max_failures")
             spec["max_failures"] = self.expressions.value(given.max_failures, loc, view).value
@@ -395,13 +393,10 @@ class StepCompiler:
             loc = (*given.loc, "until")
             spec["until"] = self.expressions.condition(given.until, loc, view)
         elif given.while_ is not None:
-            spec["before"] = self._before(given, view)
-
-    def _before(self, given: Loop, view: VisibleNames) -> int:
-        # The output is null before the first round, regardless of the step's type.
-        loc = (*given.loc, "while")
-        early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
-        return self.expressions.condition(str(given.while_), loc, early)
+            # The output is null before the first round, regardless of the step's type.
+            loc = (*given.loc, "while")
+            early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
+            spec["before"] = self.expressions.condition(str(given.while_), loc, early)
 
     def _lock(self, info: Info, view: VisibleNames) -> None:
         given = info.model.lock
@@ -469,11 +464,18 @@ class StepCompiler:
         body = self.plan.body(info.spec["child"])
         end = self.scopes.inside(self.scopes.entry(info), info)
         if info.action == "parallel":
-            entries = {self.plan.steps[n].id: self._output_of(n, end) for n in info.children}
+            branches = [self.plan.steps[number] for number in info.children]
+            entries = {branch.id: self._output_of(branch.number, end) for branch in branches}
             body["output"] = ["map", {name: typed.value for name, typed in entries.items()}]
             doubts = [under(f".{name}", self._doubts_at(end, name)) for name in entries]
-            return self.scopes.parallel_output(info), passed_on(reduce(or_, doubts, {}), path)
-        lasts = [self.plan.steps[number] for number in last_steps(self.plan, info)]
+            types = closed({branch.id: self.scopes.raw(branch) for branch in branches})
+            return types, passed_on(reduce(or_, doubts, {}), path)
+        # If one step alone leads out of the group, every successful run ends with it.
+        lasts = [
+            self.plan.steps[number]
+            for number in body["steps"]
+            if any(target < 0 for target in targets(self.plan.flow["steps"][number]))
+        ]
         if self.plan.gaps:
             return UNKNOWN, NONE  # a way out of it may be missing
         if len(lasts) == 1:
@@ -496,21 +498,6 @@ class StepCompiler:
         path = f"[{json.dumps(info.id)}]" if "." in info.id else f".{info.id}"
         source = f"steps{path}.output"
         return TypedValue(["expr", self.expressions.add(source, view, info.loc)], UNKNOWN)
-
-    def _check_needs(self, info: Info) -> None:
-        """Refuse names of steps among labels: elsewhere `needs` lists the steps before this one."""
-        for place, label in enumerate(info.model.needs):
-            if any(label == step.id for step in self.plan.steps):
-                message = f"{label!r} is a step, and 'needs' lists offers of a worker"
-                hint = f"for the order of steps, write 'next: {info.id}' in {label!r}; "
-                hint += "'join: all' waits for several"
-                self.report.at("E103", message, (*info.loc, "needs", place), hint)
-
-    def _effect_of_group(self, info: Info) -> str:
-        if info.model.effect is not None:
-            return info.model.effect
-        inner = [self.plan.steps[number] for number in info.children]
-        return "once" if any(one.effect == "once" for one in inner) else "idempotent"
 
     def _check_retry(self, info: Info) -> None:
         """Refuse to retry a group that contains a step which must not be repeated."""
@@ -562,11 +549,8 @@ class StepCompiler:
         if call is None:
             return  # it was left out as invalid
         spec = StepSpec(id=info.id, body=-1)
-        place = self.report.position(given.loc)
-        spec["at"] = [place.line, place.column]
+        info.spec["compensate"] = self._hide(spec, given.loc)
         self.calls.write(Call(given, spec, action, call), view.having({"error": ERROR}))
-        info.spec["compensate"] = len(self.plan.flow["steps"])
-        self.plan.flow["steps"].append(spec)
 
     def _handler(self, spec: HandlerSpec, model: Handler, view: VisibleNames) -> TypedValue | None:
         """Write a handler, and return its output, if it has one."""
@@ -599,18 +583,3 @@ def _locals(view: VisibleNames) -> dict[str, Schema]:
     """Return the names of items and rounds in a view, for the steps of a group."""
     outside = {"inputs", "state", "execution", "now", "join"}
     return {root: schema for root, schema in view.roots.items() if root not in outside}
-
-
-def last_steps(plan: Plan, group: Info) -> list[int]:
-    """Return the steps that lead out of a group, in file order.
-
-    If there is only one, every successful run of the group ends with it.
-
-    Args:
-        group: The group.
-    """
-    return [
-        number
-        for number in plan.body(group.spec["child"])["steps"]
-        if any(target < 0 for target in targets(plan.flow["steps"][number]))
-    ]

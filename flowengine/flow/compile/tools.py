@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from flowengine import registry
 from flowengine.flow.compile.arguments import Arguments, check_arguments
@@ -129,11 +128,7 @@ class Tools:
                 return None
             inner = server_name
         if inner in file.model.tools:
-            callee = self.of_file(file).declared(inner, tool)
-            seen = self.scope.sees_inputs_of(file)
-            if callee is not None and callee.names_inputs and not seen:
-                self.scope.refuse_inputs(file, file.model.tools[inner], name, loc)
-            return callee
+            return self._declared_in(file, inner, tool, name, loc)
         if ("tools", inner) in file.model.unread:
             return None
         kind, dot, tool = name.partition(".")
@@ -161,7 +156,13 @@ class Tools:
             if owner is None or owner[0] is file:
                 return None
             file, inner = owner
-        callee = self.of_file(file).declared(inner)
+        return self._declared_in(file, inner, "", name, loc)
+
+    def _declared_in(
+        self, file: FlowFile, inner: str, tool: str, name: str, loc: Loc
+    ) -> Callee | None:
+        """Return a declared tool of any file, whose inputs this flow must have."""
+        callee = self.of_file(file).declared(inner, tool)
         if callee is not None and callee.names_inputs and not self.scope.sees_inputs_of(file):
             self.scope.refuse_inputs(file, file.model.tools[inner], name, loc)
         return callee
@@ -202,8 +203,7 @@ class Tools:
         flow = self.others.find(self.file, name, loc)
         if flow is None:
             return None
-        callee = Callee("flow", {}, self.others.outputs(flow), arguments_of(flow), flow=flow)
-        return callee
+        return Callee("flow", {}, self.others.outputs(flow), arguments_of(flow), flow=flow)
 
     def of_file(self, file: FlowFile) -> Tools:
         """Return the tools of a file, for the flow that uses these."""
@@ -258,20 +258,13 @@ class Tools:
             callee.returns = callee.task["returns"] = model.returns
         self._environments(callee, model)
         self._describe(callee, model)
-        self._address(callee, config, (*model.loc, kind))
-        return callee
-
-    def _address(self, callee: Callee, config: Any, loc: Loc) -> None:
-        """Record the address of requests.
-
-        Arguments that determine the server of a secret are E410.
-        """
         callee.address = callee.step_kind.address(config) if isinstance(config, dict) else None
         chosen = callee.chosen_host()
         works_in_environment = bool(callee.hinted or callee.environments)
         if chosen is not None and callee.has_secret and not works_in_environment:
             message = f"'{chosen}' decides which server is sent a secret"
-            self.report.at("E410", message, (*loc, "url"), NO_HOST)
+            self.report.at("E410", message, (*(*model.loc, kind), "url"), NO_HOST)
+        return callee
 
     def _environments(self, callee: Callee, model: Tool) -> None:
         """Add the environments of a tool."""

@@ -191,7 +191,8 @@ def _part(cls: type[Part]) -> Schema:
         entry = refused.get(key)
         if entry is not None and entry.refuses is None:
             continue
-        properties[key] = _field(info, _description(cls, name))
+        found = [_docstrings(one.__module__).get((one.__name__, name)) for one in cls.__mro__]
+        properties[key] = _field(info, next(filter(None, found)))
         if entry is not None and entry.allowed is not None:
             properties[key]["allOf"] = [entry.allowed]
         if info.is_required:
@@ -247,12 +248,6 @@ def _actions(cls: type[Part], properties: dict[str, Schema]) -> list[Schema]:
 def _one_of(rule: ExclusiveKeys, properties: dict[str, Schema]) -> Schema:
     each: list[Schema] = [{"required": [key]} for key in rule.keys if key in properties]
     return {"oneOf": each if rule.required else [*each, {"not": {"anyOf": each}}]}
-
-
-def _description(cls: type[Part], name: str) -> str:
-    """Return the docstring of a field, or else that of its type."""
-    found = [_docstrings(one.__module__).get((one.__name__, name)) for one in cls.__mro__]
-    return next(filter(None, found))
 
 
 @cache

@@ -23,7 +23,7 @@ def inline(value: Any, *, nested: bool = False) -> str:
         YAML that reads back as the value.
     """
     if isinstance(value, str):
-        return _text(value, nested)
+        return value if _is_plain(value) and not (nested and _FLOW & set(value)) else _quoted(value)
     if isinstance(value, list):
         return f"[{', '.join([inline(item, nested=True) for item in value])}]"
     if isinstance(value, dict):
@@ -39,17 +39,15 @@ def inline(value: Any, *, nested: bool = False) -> str:
 
         return f'!!binary "{b64encode(value).decode()}"'
     if isinstance(value, float):
-        return _float(value)
+        # Without a point, readers of YAML 1.1 take `1e+16` for text.
+        digits, e, exponent = repr(value).partition("e")
+        return digits + ("" if "." in digits else ".0") + e + exponent
     return str(value)
 
 
 def entry(key: str, value: Any) -> str:
     """Return one line of a mapping."""
     return f"{inline(key, nested=True)}: {inline(value)}"
-
-
-def _text(text: str, nested: bool) -> str:
-    return text if _is_plain(text) and not (nested and _FLOW & set(text)) else _quoted(text)
 
 
 def _is_plain(text: str) -> bool:
@@ -80,9 +78,3 @@ def _quoted(text: str) -> str:
 
 def _escape(code: int) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _float(value: float) -> str:
-    """Return a number with a point, without which YAML 1.1 readers take `1e+16` for text."""
-    digits, e, exponent = repr(value).partition("e")
-    return digits + ("" if "." in digits else ".0") + e + exponent

@@ -231,7 +231,13 @@ class _Check:
         if isinstance(node, CallNode):
             return self._call(node)
         if isinstance(node, Ternary):
-            return self._ternary(node)
+            test = self._condition(node.condition)
+            yes, no = self.value(node.yes), self.value(node.no)
+            branches = [one.schema for one in (yes, no) if kind(one.schema) != "null"]
+            schema = types.common(branches) if branches else types.NULL
+            if len(branches) == 1:
+                schema = types.or_null(schema)
+            return TypedPart(["if", test.node, yes.node, no.node], schema)
         if isinstance(node, Items):
             parts = [self.value(item) for item in node.items]
             inner = types.common([part.schema for part in parts]) if parts else ANY
@@ -241,15 +247,6 @@ class _Check:
         if _null_test(node):
             return self._null_test(node)
         return self._outer(node)
-
-    def _ternary(self, node: Ternary) -> TypedPart:
-        test = self._condition(node.condition)
-        yes, no = self.value(node.yes), self.value(node.no)
-        branches = [one.schema for one in (yes, no) if kind(one.schema) != "null"]
-        schema = types.common(branches) if branches else types.NULL
-        if len(branches) == 1:
-            schema = types.or_null(schema)
-        return TypedPart(["if", test.node, yes.node, no.node], schema)
 
     def _condition(self, node: Node) -> TypedPart:
         """Return a part that must be true or false."""
@@ -306,7 +303,20 @@ class _Check:
         if not isinstance(base, Name):
             return self._inside(base, pure, keys, rest, lenient)
         if not self._visible(base):
-            return self._unknown_name(base)
+            if base.name in TYPE_NAMES:
+                return self._outer(base)
+            roots = self.names.schema.get("properties", {})
+            hint = naming.suggestion(base.name, roots)
+            if (here := NAMES.get(base.name)) in roots:
+                hint = f"did you mean '{'steps.x.output' if here == 'steps' else here}'?"
+            if base.name in FUNCTION_NAMES:
+                hint = f"'{base.name}' is a function: write {base.name}(…)"
+            elif base.name in VALUES:
+                hint = VALUES[base.name]
+            elif hint is None and roots:
+                hint = f"visible here: {', '.join(sorted(roots))}. A text is written in quotes"
+            self.report("E301", base, f"'{base.name}' is not declared", hint)
+            return UNKNOWN
         names, local = (self.roots, {}) if base.dotted else (self.names, self.local)
         if (
             base.name == "steps"
@@ -334,22 +344,6 @@ class _Check:
     def _visible(self, base: Name) -> bool:
         names = self.roots if base.dotted else self.names
         return base.name in names.schema.get("properties", {}) or base.name in names.hidden
-
-    def _unknown_name(self, base: Name) -> TypedPart:
-        if base.name in TYPE_NAMES:
-            return self._outer(base)
-        roots = self.names.schema.get("properties", {})
-        hint = naming.suggestion(base.name, roots)
-        if (here := NAMES.get(base.name)) in roots:
-            hint = f"did you mean '{'steps.x.output' if here == 'steps' else here}'?"
-        if base.name in FUNCTION_NAMES:
-            hint = f"'{base.name}' is a function: write {base.name}(…)"
-        elif base.name in VALUES:
-            hint = VALUES[base.name]
-        elif hint is None and roots:
-            hint = f"visible here: {', '.join(sorted(roots))}. A text is written in quotes"
-        self.report("E301", base, f"'{base.name}' is not declared", hint)
-        return UNKNOWN
 
     def _lead_through(self, value: str, node: Node, lenient: bool) -> None:
         """Record that a path leads through a value that may be null."""
@@ -394,7 +388,13 @@ class _Check:
         if self._in_namespace(node):
             return self._outer(node)
         if node.name == "has" and node.target is None:
-            return self._has(node)
+            if len(node.args) != 1 or not isinstance(node.args[0], (Select, Index)):
+                self.report("E302", node, "has() takes one path", "write has(inputs.name)")
+                return UNKNOWN
+            typed = self.value(node.args[0], lenient=True)
+            dotted = _dotted(typed.node)
+            self.tested.update(one for one in self.names.uncertain if dotted.startswith(f"{one}."))
+            return TypedPart(["has", typed.node], types.BOOL)
         if node.target is not None and node.name in MACROS:
             return self._macro(node, node.target)
         if node.name in TIME_PARTS and node.target is not None and len(node.args) == 1:
@@ -440,15 +440,6 @@ class _Check:
             self.value(part)
         return False
 
-    def _has(self, node: CallNode) -> TypedPart:
-        if len(node.args) != 1 or not isinstance(node.args[0], (Select, Index)):
-            self.report("E302", node, "has() takes one path", "write has(inputs.name)")
-            return UNKNOWN
-        typed = self.value(node.args[0], lenient=True)
-        dotted = _dotted(typed.node)
-        self.tested.update(one for one in self.names.uncertain if dotted.startswith(f"{one}."))
-        return TypedPart(["has", typed.node], types.BOOL)
-
     def _own_function(self, node: CallNode, signature: FunctionTypes) -> TypedPart:
         arguments = [*([node.target] if node.target else []), *node.args]
         least = len(signature.takes) - signature.optional
@@ -463,7 +454,11 @@ class _Check:
         typed = [self.value(argument, lenient) for argument in arguments]
         for count, (argument, one) in enumerate(zip(arguments, typed, strict=True)):
             takes = signature.takes[min(count, len(signature.takes) - 1)]
-            self._check_argument(node, argument, one, takes)
+            word = kind(one.schema)
+            if takes and word is not None and word not in takes:
+                expected = " or ".join(types.WORDS[name] for name in sorted(takes))
+                message = f"{node.name}() takes {expected}, not {article(one.schema)}"
+                self.report("E311", Name("", argument.start, argument.end), message)
         described = [self._described(one, lenient) for one in typed]
         nodes = [one.node for one in typed]
         tree: Tree = ["default", nodes] if lenient else ["call", node.name, nodes]
@@ -482,15 +477,6 @@ class _Check:
     def _described(self, typed: TypedPart, lenient: bool) -> Argument:
         schema = types.without_null(typed.schema) if lenient else typed.schema
         return Argument(schema, typed.items)
-
-    def _check_argument(
-        self, call: CallNode, node: Node, typed: TypedPart, takes: frozenset[str]
-    ) -> None:
-        word = kind(typed.schema)
-        if takes and word is not None and word not in takes:
-            expected = " or ".join(types.WORDS[name] for name in sorted(takes))
-            message = f"{call.name}() takes {expected}, not {article(typed.schema)}"
-            self.report("E311", Name("", node.start, node.end), message)
 
     def _macro(self, node: CallNode, target: Node) -> TypedPart:
         over = self.value(target)

@@ -252,7 +252,32 @@ def format_time(time: datetime.datetime, pattern: str, zone: str) -> str:
         if match[1] is None:
             shown.append(_quoted(piece) if piece.startswith("'") else piece)
             continue
-        text = _field(local, piece)
+        fields = {
+            "yyyy": f"{local.year:04d}",
+            "yy": f"{local.year % 100:02d}",
+            "MMMM": _MONTHS[local.month - 1],
+            "MMM": _MONTHS[local.month - 1][:3],
+            "MM": f"{local.month:02d}",
+            "M": str(local.month),
+            "dd": f"{local.day:02d}",
+            "d": str(local.day),
+            "EEEE": _DAYS[local.weekday()],
+            "EEE": _DAYS[local.weekday()][:3],
+            "HH": f"{local.hour:02d}",
+            "H": str(local.hour),
+            "hh": f"{(local.hour - 1) % 12 + 1:02d}",
+            "h": str((local.hour - 1) % 12 + 1),
+            "mm": f"{local.minute:02d}",
+            "m": str(local.minute),
+            "ss": f"{local.second:02d}",
+            "s": str(local.second),
+            "SSS": f"{local.microsecond // 1000:03d}",
+            "a": "AM" if local.hour < 12 else "PM",
+            "xxx": _offset_text(local),
+            "ZZZZZ": "Z" if _offset_text(local) == "+00:00" else _offset_text(local),
+            "VV": str(local.tzinfo),
+        }
+        text = fields.get(piece)
         if text is None:
             raise NoValue(
                 f"format_time() does not support '{piece}'. It supports yyyy yy MMMM MMM "
@@ -268,36 +293,6 @@ def _quoted(piece: str) -> str:
     if piece == "'":
         raise NoValue("a quote in the pattern of format_time() is not closed")
     return "'" if piece == "''" else piece[1:-1].replace("''", "'")
-
-
-def _field(local: datetime.datetime, letters: str) -> str | None:
-    """Return the text for a run of one letter."""
-    fields = {
-        "yyyy": f"{local.year:04d}",
-        "yy": f"{local.year % 100:02d}",
-        "MMMM": _MONTHS[local.month - 1],
-        "MMM": _MONTHS[local.month - 1][:3],
-        "MM": f"{local.month:02d}",
-        "M": str(local.month),
-        "dd": f"{local.day:02d}",
-        "d": str(local.day),
-        "EEEE": _DAYS[local.weekday()],
-        "EEE": _DAYS[local.weekday()][:3],
-        "HH": f"{local.hour:02d}",
-        "H": str(local.hour),
-        "hh": f"{(local.hour - 1) % 12 + 1:02d}",
-        "h": str((local.hour - 1) % 12 + 1),
-        "mm": f"{local.minute:02d}",
-        "m": str(local.minute),
-        "ss": f"{local.second:02d}",
-        "s": str(local.second),
-        "SSS": f"{local.microsecond // 1000:03d}",
-        "a": "AM" if local.hour < 12 else "PM",
-        "xxx": _offset_text(local),
-        "ZZZZZ": "Z" if _offset_text(local) == "+00:00" else _offset_text(local),
-        "VV": str(local.tzinfo),
-    }
-    return fields.get(letters)
 
 
 def _offset_text(local: datetime.datetime) -> str:

@@ -44,7 +44,16 @@ def step(value: Plain, key: Plain, shown: Callable[[], str]) -> Plain:
     if value is None:
         raise Missing(f"{shown()} is null")
     if isinstance(value, list):
-        return _item(value, key, shown)
+        index = key
+        if isinstance(index, str):
+            raise NoValue(f"{shown()} is a list, so it has no '{index}'")
+        if isinstance(index, float) and index.is_integer():
+            index = int(index)
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise NoValue(f"the index of {shown()} is {name_of(index)}, not an integer")
+        if not 0 <= index < len(value):
+            raise Missing(f"{shown()} has {len(value)} items, but none at {index}")
+        return value[index]
     if isinstance(key, str) and not isinstance(value, (str, bytes, bool, int, float)):
         try:
             return value[key]
@@ -53,18 +62,6 @@ def step(value: Plain, key: Plain, shown: Callable[[], str]) -> Plain:
     if isinstance(value, dict):
         raise NoValue(f"the keys of {shown()} must be text, not {name_of(key)}")
     raise NoValue(f"{shown()} is {name_of(value)}, which has no keys or items")
-
-
-def _item(items: list[Plain], index: Plain, shown: Callable[[], str]) -> Plain:
-    if isinstance(index, str):
-        raise NoValue(f"{shown()} is a list, so it has no '{index}'")
-    if isinstance(index, float) and index.is_integer():
-        index = int(index)
-    if not isinstance(index, int) or isinstance(index, bool):
-        raise NoValue(f"the index of {shown()} is {name_of(index)}, not an integer")
-    if not 0 <= index < len(items):
-        raise Missing(f"{shown()} has {len(items)} items, but none at {index}")
-    return items[index]
 
 
 def name_of(value: Plain) -> str:

@@ -48,7 +48,10 @@ def text_of(value: Plain) -> str:
         except UnicodeDecodeError:
             raise NoValue("the bytes are not the UTF-8 of a text") from None
     if isinstance(value, datetime.timedelta):
-        return _seconds(value)
+        total = value // datetime.timedelta(microseconds=1)
+        seconds, rest = divmod(abs(total), 1_000_000)
+        fraction = "" if not rest else f".{rest:06d}" if rest % 1000 else f".{rest // 1000:03d}"
+        return f"{'-' if total < 0 else ''}{seconds}{fraction}s"
     if isinstance(value, datetime.datetime):
         return time_text(value)
     raise WrongTypes
@@ -73,14 +76,6 @@ def double_text(value: float) -> str:
     if -5 < exponent < 6:
         return f"{sign}{abs(value):.{max(len(digits) - 2 - exponent, 0)}f}"
     return f"{sign}{digits}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-
-
-def _seconds(value: datetime.timedelta) -> str:
-    """Return a duration as seconds, with no, three or six digits after the point."""
-    total = value // datetime.timedelta(microseconds=1)
-    seconds, rest = divmod(abs(total), 1_000_000)
-    fraction = "" if not rest else f".{rest:06d}" if rest % 1000 else f".{rest // 1000:03d}"
-    return f"{'-' if total < 0 else ''}{seconds}{fraction}s"
 
 
 def _index(text: str, index: int, function: str) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.flow.models.types import shown, words
-from flowengine.flow.source.diagnostics import Loc
+from flowengine.flow.source.diagnostics import Fault, Loc
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.values.validation import SchemaError, Validator
 
@@ -44,20 +44,7 @@ _NOTATION = r"write {0,3} for {,3}, \p{L} for [[:alpha:]], and ^ and $ for \A an
 KEYWORDS = SCHEMAS | LISTS | MAPS | NUMBERS | COUNTS | TEXTS | BOOLEANS | ANYTHING
 
 
-class SchemaProblem(NamedTuple):
-    """An error, with its place in the file."""
-
-    loc: Loc
-    code: str
-    message: str
-    hint: str | None = None
-    key: bool = False
-    """Whether it is about the key at `loc`, not its value."""
-
-
-def schema_problems(
-    schema: Any, loc: Loc, more: frozenset[str] = frozenset()
-) -> Iterator[SchemaProblem]:
+def schema_problems(schema: Any, loc: Loc, more: frozenset[str] = frozenset()) -> Iterator[Fault]:
     """Yield the errors in a schema.
 
     Args:
@@ -72,15 +59,10 @@ def schema_problems(
     for problem in _problems(schema, loc, more):
         yield problem
     if problem is None and isinstance(schema, dict):
-        yield from _unusable(_shape(schema), loc)
-
-
-def _unusable(schema: Any, loc: Loc) -> Iterator[SchemaProblem]:
-    """Check that a validator accepts a schema: that its references lead somewhere, for instance."""
-    try:
-        Validator(schema)
-    except SchemaError as error:
-        yield SchemaProblem(loc, "E103", error.message)
+        try:
+            Validator(_shape(schema))
+        except SchemaError as error:
+            yield Fault(loc, "E103", error.message)
 
 
 def _shape(schema: Any) -> Any:
@@ -90,12 +72,12 @@ def _shape(schema: Any) -> Any:
 
 def _problems(
     schema: Any, loc: Loc, more: frozenset[str] = frozenset(), *, defs: Any = None
-) -> Iterator[SchemaProblem]:
+) -> Iterator[Fault]:
     if isinstance(schema, bool) and loc and loc[-1] in SCHEMAS:
         return
     if not isinstance(schema, dict):
         message = f"expected a JSON Schema such as {{type: string}}, got {shown(schema)}"
-        yield SchemaProblem(loc, "E103", message, _as_type(schema))
+        yield Fault(loc, "E103", message, _as_type(schema))
         return
     defs = schema.get("$defs", defs)
     is_changed = False
@@ -113,14 +95,12 @@ def _as_type(schema: Any) -> str | None:
     return f"write {{type: {schema}}}" if schema in TYPES else None
 
 
-def _keyword(
-    key: str, value: Any, loc: Loc, more: frozenset[str], defs: Any
-) -> Iterator[SchemaProblem]:
+def _keyword(key: str, value: Any, loc: Loc, more: frozenset[str], defs: Any) -> Iterator[Fault]:
     if key in more:
         yield from (_reducer if key == "reducer" else _signal)(value, loc)
     elif key not in KEYWORDS:
         hint = did_you_mean(key, KEYWORDS | more)
-        yield SchemaProblem(loc, "E102", f"unknown key {key!r} in a JSON Schema", hint, key=True)
+        yield Fault(loc, "E102", f"unknown key {key!r} in a JSON Schema", hint, key=True)
     elif key in SCHEMAS:
         yield from _problems(value, loc, defs=defs)
     elif key in LISTS or key in MAPS:
@@ -134,14 +114,14 @@ def _keyword(
                 yield from _problems(entry, (*loc, name), defs=defs)
         else:
             what = "a list of JSON Schemas" if key in LISTS else "a mapping of JSON Schemas"
-            yield SchemaProblem(loc, "E103", f"expected {what}, got {shown(value)}")
+            yield Fault(loc, "E103", f"expected {what}, got {shown(value)}")
     elif key in SIMPLE:
         yield from SIMPLE[key](value, loc)
     else:
         yield from _simple(key, value, loc)
 
 
-def _simple(key: str, value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _simple(key: str, value: Any, loc: Loc) -> Iterator[Fault]:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     rules = (
@@ -152,10 +132,10 @@ def _simple(key: str, value: Any, loc: Loc) -> Iterator[SchemaProblem]:
     )
     for keys, fits, expected in rules:
         if key in keys and not fits:
-            yield SchemaProblem(loc, "E103", f"expected {expected}, got {shown(value)}")
+            yield Fault(loc, "E103", f"expected {expected}, got {shown(value)}")
 
 
-def _type(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _type(value: Any, loc: Loc) -> Iterator[Fault]:
     many = isinstance(value, list) and value != []
     for index, one in enumerate(value if many else [value]):
         if isinstance(one, str) and one in TYPES:
@@ -164,29 +144,29 @@ def _type(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
         hint = 'write "null" in quotes' if one is None else None
         if isinstance(one, str):
             hint = did_you_mean(one, TYPES) or f"types are {', '.join(TYPES)}"
-        yield SchemaProblem(place, "E103", f"expected a type, got {shown(one)}", hint)
+        yield Fault(place, "E103", f"expected a type, got {shown(one)}", hint)
 
 
-def _required(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _required(value: Any, loc: Loc) -> Iterator[Fault]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         message = f"expected a list of names, got {shown(value)}"
         hint = "an input without 'default' is required anyway" if isinstance(value, bool) else None
-        yield SchemaProblem(loc, "E103", message, hint)
+        yield Fault(loc, "E103", message, hint)
 
 
-def _enum(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _enum(value: Any, loc: Loc) -> Iterator[Fault]:
     if not isinstance(value, list) or not value:
         what = "an empty list" if value == [] else shown(value)
-        yield SchemaProblem(loc, "E103", f"expected a list of values, got {what}")
+        yield Fault(loc, "E103", f"expected a list of values, got {what}")
 
 
-def _pattern(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _pattern(value: Any, loc: Loc) -> Iterator[Fault]:
     yield from _simple("pattern", value, loc)
     if isinstance(value, str):
         yield from _regular_expression(value, loc)
 
 
-def _regular_expression(text: str, loc: Loc, *, key: bool = False) -> Iterator[SchemaProblem]:
+def _regular_expression(text: str, loc: Loc, *, key: bool = False) -> Iterator[Fault]:
     try:
         Validator({"pattern": text})
     except SchemaError:
@@ -195,17 +175,17 @@ def _regular_expression(text: str, loc: Loc, *, key: bool = False) -> Iterator[S
         if _POSIX.search(text) is None:
             return
     message = f"expected a regular expression of JavaScript (ECMA 262), got {shown(text)}"
-    yield SchemaProblem(loc, "E103", message, _NOTATION, key=key)
+    yield Fault(loc, "E103", message, _NOTATION, key=key)
 
 
-def _reference(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _reference(value: Any, loc: Loc) -> Iterator[Fault]:
     yield from _simple("$ref", value, loc)
     if isinstance(value, str) and not value.startswith("#"):
         message = f"expected a reference inside the schema, got {shown(value)}"
-        yield SchemaProblem(loc, "E103", message, "write '#/$defs/NAME'")
+        yield Fault(loc, "E103", message, "write '#/$defs/NAME'")
 
 
-SIMPLE: dict[str, Callable[[Any, Loc], Iterator[SchemaProblem]]] = {
+SIMPLE: dict[str, Callable[[Any, Loc], Iterator[Fault]]] = {
     "type": _type,
     "required": _required,
     "enum": _enum,
@@ -214,21 +194,21 @@ SIMPLE: dict[str, Callable[[Any, Loc], Iterator[SchemaProblem]]] = {
 }
 
 
-def _reducer(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _reducer(value: Any, loc: Loc) -> Iterator[Fault]:
     if isinstance(value, dict) and set(value) == {"python"} and isinstance(value["python"], str):
         return
     if not isinstance(value, str) or value not in REDUCERS:
         hint = did_you_mean(value, REDUCERS) if isinstance(value, str) else None
         message = f"expected a reducer, got {shown(value)}"
-        yield SchemaProblem(loc, "E103", message, hint or f"reducers are {', '.join(REDUCERS)}")
+        yield Fault(loc, "E103", message, hint or f"reducers are {', '.join(REDUCERS)}")
 
 
-def _signal(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+def _signal(value: Any, loc: Loc) -> Iterator[Fault]:
     if not isinstance(value, str):
-        yield SchemaProblem(loc, "E103", f"expected the name of a signal, got {shown(value)}")
+        yield Fault(loc, "E103", f"expected the name of a signal, got {shown(value)}")
 
 
-def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[SchemaProblem]:
+def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[Fault]:
     """Check that a constant default fits its own schema."""
     if "default" not in schema or "${{" in repr(schema["default"]):
         return
@@ -240,9 +220,9 @@ def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[SchemaProb
     except SchemaError:
         return  # the error is about the whole schema
     except InputError as error:
-        yield SchemaProblem((*loc, "default"), "E103", error.message)
+        yield Fault((*loc, "default"), "E103", error.message)
     else:
         if errors:
             place = (*loc, "default", *errors[0].instance_path)
             message = f"the default {validator.explained(errors[:1])[0]}"
-            yield SchemaProblem(place, "E103", message)
+            yield Fault(place, "E103", message)

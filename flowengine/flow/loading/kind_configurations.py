@@ -12,17 +12,14 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
-from flowengine.flow.loading.json_schemas import SchemaProblem
 from flowengine.flow.models.base import listed
 from flowengine.flow.models.kinds import synonym_of
 from flowengine.flow.models.types import has_expression, is_expression, shown
-from flowengine.flow.source.diagnostics import Loc
+from flowengine.flow.source.diagnostics import Fault, Loc
 from flowengine.sdk.texts.near_words import did_you_mean
 
 
-def config_problems(
-    schema: dict[str, Any], value: Any, kind: str, loc: Loc
-) -> Iterator[SchemaProblem]:
+def config_problems(schema: dict[str, Any], value: Any, kind: str, loc: Loc) -> Iterator[Fault]:
     """Yield the errors in a configuration.
 
     Args:
@@ -38,7 +35,10 @@ def config_problems(
         constant = error.instance_path == [schema.get("x-main")]
         if _may_fit(error, constant):
             continue
-        for problem in _problems(error, _owner(schema, error), kind, loc):
+        node: Any = schema
+        for step in error.schema_path[:-1]:
+            node = node[step]
+        for problem in _problems(error, node if isinstance(node, dict) else {}, kind, loc):
             hint = problem.hint or (_other_key(schema, error.instance, kind) if constant else None)
             yield problem._replace(hint=hint)
 
@@ -82,17 +82,9 @@ def _may_fit(error: ValidationError, constant: bool) -> bool:
     )
 
 
-def _owner(schema: dict[str, Any], error: ValidationError) -> dict[str, Any]:
-    """Return the part of the schema whose keyword an error is about."""
-    node: Any = schema
-    for step in error.schema_path[:-1]:
-        node = node[step]
-    return node if isinstance(node, dict) else {}
-
-
 def _problems(
     error: ValidationError, owner: dict[str, Any], step_kind: str, loc: Loc
-) -> Iterator[SchemaProblem]:
+) -> Iterator[Fault]:
     place, kind, noun = (*loc, *error.instance_path), error.kind, f"{step_kind!r}"
     if isinstance(kind, ValidationErrorKind.AdditionalProperties):
         known = list(owner.get("properties", {}))
@@ -102,14 +94,14 @@ def _problems(
             hint = near or f"known are {', '.join(known)}"
             message = f"unknown key {key!r} in {noun}"
             if not key.startswith("x-"):
-                yield SchemaProblem((*place, key), "E102", message, hint, key=True)
+                yield Fault((*place, key), "E102", message, hint, key=True)
     elif isinstance(kind, ValidationErrorKind.Required):
         given = error.instance
         words = list(given) if isinstance(given, dict) and not error.instance_path else []
         if any((one := synonym_of(step_kind, word)) and one.key == kind.property for word in words):
             return  # it is present under a synonym
         message = f"{noun} needs {kind.property!r}"
-        yield SchemaProblem(place, "E104", message, f"add '{kind.property}'", key=True)
+        yield Fault(place, "E104", message, f"add '{kind.property}'", key=True)
     elif isinstance(
         kind, ValidationErrorKind.OneOfNotValid | ValidationErrorKind.OneOfMultipleValid
     ):
@@ -118,10 +110,10 @@ def _problems(
         good = Draft202012Validator(owner.get("propertyNames", owner)).is_valid
         names = error.instance if isinstance(error.instance, dict) else {}
         for key in (name for name in names if not good(name)):
-            yield SchemaProblem((*place, key), "E103", f"{key!r} cannot be a name here", key=True)
+            yield Fault((*place, key), "E103", f"{key!r} cannot be a name here", key=True)
     else:
         fitting = _fitting(error.instance, owner) if isinstance(kind, OF_TEXT) else None
-        yield SchemaProblem(place, "E103", _message(kind, error.instance, owner), fitting)
+        yield Fault(place, "E103", _message(kind, error.instance, owner), fitting)
 
 
 def _fitting(value: Any, owner: dict[str, Any]) -> str | None:
@@ -132,17 +124,17 @@ def _fitting(value: Any, owner: dict[str, Any]) -> str | None:
     return f"for example {example!r}" if isinstance(example, str) else None
 
 
-def _one_of(error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc) -> SchemaProblem:
+def _one_of(error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc) -> Fault:
     """Return the error for keys that exclude each other, if the alternatives differ in keys."""
     keys = [key for one in owner["oneOf"] for key in one.get("required", ())]
     named = listed(keys) if keys else ""
     given = [key for key in keys if isinstance(error.instance, dict) and key in error.instance]
     if len(given) > 1:
         message = f"{noun} has {given[0]!r} and {given[1]!r}, but only one is allowed"
-        return SchemaProblem((*loc, given[1]), "E103", message, f"keep one of {named}", key=True)
+        return Fault((*loc, given[1]), "E103", message, f"keep one of {named}", key=True)
     if keys and not given:
-        return SchemaProblem(loc, "E104", f"{noun} needs {named}", f"add {named}", key=True)
-    return SchemaProblem(loc, "E103", _message(error.kind, error.instance, owner))
+        return Fault(loc, "E104", f"{noun} needs {named}", f"add {named}", key=True)
+    return Fault(loc, "E103", _message(error.kind, error.instance, owner))
 
 
 _TYPES = {

@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar
 
 from flowengine.flow.loading.long_form import Expander, shapes
 from flowengine.flow.models import FlowModel, GeneratedBody, Loc, Part
-from flowengine.flow.models.reading import Reading, Refusal
+from flowengine.flow.models.reading import Reading
 from flowengine.flow.models.types import OPEN, in_generated, shown
-from flowengine.flow.source.diagnostics import Diagnostics, Faults, Origin, SourcePart
+from flowengine.flow.source.diagnostics import Diagnostics, Fault, Faults, Origin, SourcePart
 
 PASSES = 20
 """Maximum number of passes that leave out invalid parts and validate the rest again."""
@@ -62,7 +62,7 @@ class FileValidator(Generic[Top]):
                     return None
         return None
 
-    def _report(self, refusal: Refusal) -> None:
+    def _report(self, refusal: Fault) -> None:
         loc, code, message, hint, key, missing = refusal
         if missing:
             if loc in self.faults.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
@@ -78,7 +78,7 @@ class FileValidator(Generic[Top]):
             return shape.part
         return self._part_at(loc[:-1]) if loc and isinstance(loc[-1], int) else None
 
-    def _leave_out(self, data: Any, refusal: Refusal) -> bool:
+    def _leave_out(self, data: Any, refusal: Fault) -> bool:
         """Remove an invalid part from the data. Return False if nothing would be left."""
         loc = refusal.loc
         if refusal.missing:

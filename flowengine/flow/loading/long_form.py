@@ -14,14 +14,14 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from flowengine.errors import FlowEngineError
-from flowengine.flow.loading.json_schemas import SchemaProblem, schema_problems
+from flowengine.flow.loading.json_schemas import schema_problems
 from flowengine.flow.loading.kind_configurations import config_problems
 from flowengine.flow.models import Loc, Output, Part, Pluggable
 from flowengine.flow.models.agent import IsSchema
 from flowengine.flow.models.base import not_yet, refused_keys
 from flowengine.flow.models.kinds import configuration, is_kind, kind_names, short_form
 from flowengine.flow.models.types import has_expression
-from flowengine.flow.source.diagnostics import Faults
+from flowengine.flow.source.diagnostics import Fault, Faults
 from flowengine.flow.source.synonyms import synonym
 from flowengine.sdk.texts.near_words import nearest
 
@@ -122,7 +122,15 @@ class Expander:
             if self._refused(schema_problems(schema, loc), loc):
                 given = {key: entry for key, entry in given.items() if key == "value"}
         expanded = {key: self._entry(cls, key, given, loc) for key in given}
-        self._rules(cls, given, loc)
+        acts = self._means_an_action(cls, loc)
+        for problem in cls.problems(given):
+            if problem.key == "with" and acts:
+                continue
+            place = loc if problem.key is None else (*loc, problem.key)
+            if problem.key is None and self.meant.get(loc):
+                continue  # a missing key may be the misspelled one
+            self.faults.add(problem.code, problem.message, place, problem.hint, key=True)
+            self.faults.leave_out(place)
         expanded = {key: entry for key, entry in expanded.items() if entry is not LEFT_OUT}
         if issubclass(cls, Pluggable) and "with" in expanded:
             tried = any(map(cls.is_action, given)) or self._means_an_action(cls, loc)
@@ -134,18 +142,6 @@ class Expander:
         """Return whether a misspelled key of a step is probably its action."""
         meant = self.meant.get(loc, set())
         return issubclass(cls, Pluggable) and any(map(cls.is_action, meant))
-
-    def _rules(self, cls: type[Part], given: Mapping[str, Any], loc: Loc) -> None:
-        """Report errors in the combination of keys of a mapping."""
-        acts = self._means_an_action(cls, loc)
-        for problem in cls.problems(given):
-            if problem.key == "with" and acts:
-                continue
-            place = loc if problem.key is None else (*loc, problem.key)
-            if problem.key is None and self.meant.get(loc):
-                continue  # a missing key may be the misspelled one
-            self.faults.add(problem.code, problem.message, place, problem.hint, key=True)
-            self.faults.leave_out(place)
 
     def _entry(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> Any:
         """Return the long form of one entry of a mapping, or `LEFT_OUT` when it is reported."""
@@ -230,25 +226,19 @@ class Expander:
         if shape.part is not None:
             return self.part(shape.part, value, loc)
         if shape.schema is not None and isinstance(value, dict):
-            return self._schema(shape.schema, value, loc)
+            if self._refused(schema_problems(value, loc, shape.schema.more), loc):
+                return {}
+            return {key: entry for key, entry in value.items() if not key.startswith("x-")}
         return value
 
-    def _schema(self, kind: IsSchema, value: dict[str, Any], loc: Loc) -> dict[str, Any]:
-        if self._refused(schema_problems(value, loc, kind.more), loc):
-            return {}
-        return {key: entry for key, entry in value.items() if not key.startswith("x-")}
-
-    def _refused(self, problems: Iterator[SchemaProblem], loc: Loc) -> bool:
+    def _refused(self, problems: Iterator[Fault], loc: Loc) -> bool:
         """Report errors in a schema or configuration, and return whether there are any."""
-        good = True
-        for problem in problems:
-            self.faults.add(
-                problem.code, problem.message, problem.loc, problem.hint, key=problem.key
-            )
-            good = False
-        if not good:
+        found = list(problems)
+        for place, code, message, hint, key, _ in found:
+            self.faults.add(code, message, place, hint, key=key)
+        if found:
             self.faults.leave_out(loc)
-        return not good
+        return bool(found)
 
     def _kind(self, cls: type[Pluggable], key: str, value: Any, loc: Loc) -> Any:
         """Check the configuration of a step kind, and return its long form.

@@ -6,7 +6,6 @@ stands for, such as `script` in `run: make test`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from flowengine import registry
@@ -30,7 +29,7 @@ def is_kind(name: str, place: KindPlace) -> bool:
     """
     if not registry.has_kind(name):
         return False
-    places = _places(name)
+    places = _class_of(name).places
     return place in places or (in_generated.get() and "generated" in places)
 
 
@@ -42,11 +41,12 @@ def kind_names(place: KindPlace) -> list[str]:
     return [name for name in registry.kind_names() if is_kind(name, place)]
 
 
-def _places(name: str) -> Collection[KindPlace]:
+def _class_of(name: str) -> type[StepKind]:
+    """Return the class of a step kind, or `StepKind` for one that is unknown or not importable."""
     try:
-        return registry.kind_class(name).places
+        return registry.kind_class(name) if registry.has_kind(name) else StepKind
     except FlowEngineError:
-        return ("step", "tool")
+        return StepKind
 
 
 def takes_arguments(name: str, place: KindPlace = "step") -> bool:
@@ -61,35 +61,23 @@ def takes_arguments(name: str, place: KindPlace = "step") -> bool:
 
 def works_in_environment(name: str) -> bool:
     """Return whether a step with this action has `in`. False for unknown kinds."""
-    try:
-        return registry.has_kind(name) and registry.kind_class(name).in_environment
-    except FlowEngineError:
-        return False
+    return _class_of(name).in_environment
 
 
 def generates(name: str) -> bool:
     """Return whether a step kind may generate flows. False for unknown kinds."""
-    try:
-        kind_class = registry.kind_class(name) if registry.has_kind(name) else StepKind
-    except FlowEngineError:
-        return False
-    return kind_class.generate.__func__ is not StepKind.generate.__func__  # type: ignore[attr-defined]
+    generate = _class_of(name).generate
+    return generate.__func__ is not StepKind.generate.__func__  # type: ignore[attr-defined]
 
 
 def session_of(name: str) -> str | None:
     """Return the kind of environment that a tool of a step kind opens, or None."""
-    try:
-        return registry.kind_class(name).session if registry.has_kind(name) else None
-    except FlowEngineError:
-        return None
+    return _class_of(name).session
 
 
 def idempotent_if(name: str) -> str:
     """Return the condition under which a flow may declare a step kind idempotent."""
-    try:
-        return registry.kind_class(name).idempotent_if if registry.has_kind(name) else ""
-    except FlowEngineError:
-        return ""
+    return _class_of(name).idempotent_if
 
 
 def synonym_of(kind: str, word: str) -> Synonym | None:

@@ -9,29 +9,16 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from flowengine.flow.models.base import FieldInfo, Part, listed
 from flowengine.flow.models.types import CheckedType, Or, Refused, shown
-from flowengine.flow.source.diagnostics import Loc
+from flowengine.flow.source.diagnostics import Fault, Loc
 from flowengine.sdk.texts.near_words import did_you_mean
 
 OLD_BOOLEANS = frozenset({"yes", "no", "on", "off"})
 """Booleans of YAML 1.1."""
 P = TypeVar("P", bound=Part)
-
-
-class Refusal(NamedTuple):
-    """A value that does not fit."""
-
-    loc: Loc
-    code: str
-    message: str
-    hint: str | None = None
-    key: bool = False
-    """Whether it is the key, not its value."""
-    missing: bool = False
-    """Whether there is no value."""
 
 
 class Reading:
@@ -43,7 +30,7 @@ class Reading:
 
     def __init__(self, base: Loc = ()) -> None:
         self.base = base
-        self.refusals: list[Refusal] = []
+        self.refusals: list[Fault] = []
 
     def part(self, cls: type[P], data: Any, loc: Loc = ()) -> P:
         """Return the part of some data. What is refused is in `refusals`, and has no value.
@@ -56,7 +43,15 @@ class Reading:
         part = cls()
         part._loc = (*self.base, *loc)
         if not isinstance(data, dict):
-            self._refuse_no_mapping(cls, data, loc)
+            if cls.SHORT:
+                words = [word for one in cls.SHORT for word in one.get("enum", ())]
+                hint = did_you_mean(data, words) if isinstance(data, str) else None
+                expected = f"{', '.join(words)}, a condition or a mapping"
+            else:
+                keys, expected = list(cls.fields_by_key()), "a mapping"
+                hint = f"its keys are {', '.join(keys)}" if len(keys) <= 10 else None
+                hint = "write {} for an empty one" if data is None else hint
+            self.refuse(loc, f"expected {expected}, got {shown(data)}", hint)
             return part
         fields, read = cls.fields_by_key(), _readers(cls)
         for key, (name, info) in fields.items():
@@ -65,26 +60,15 @@ class Reading:
             elif info.is_required:
                 hint = _example(key, info)
                 self.refusals.append(
-                    Refusal((*loc, key), "E104", f"{cls.NOUN} needs {key!r}", hint, missing=True)
+                    Fault((*loc, key), "E104", f"{cls.NOUN} needs {key!r}", hint, missing=True)
                 )
         if cls.OPEN:
             part._more = {key: value for key, value in data.items() if key not in fields}
         return part
 
-    def _refuse_no_mapping(self, cls: type[Part], value: Any, loc: Loc) -> None:
-        if cls.SHORT:
-            words = [word for one in cls.SHORT for word in one.get("enum", ())]
-            hint = did_you_mean(value, words) if isinstance(value, str) else None
-            expected = f"{', '.join(words)}, a condition or a mapping"
-        else:
-            keys, expected = list(cls.fields_by_key()), "a mapping"
-            hint = f"its keys are {', '.join(keys)}" if len(keys) <= 10 else None
-            hint = "write {} for an empty one" if value is None else hint
-        self.refuse(loc, f"expected {expected}, got {shown(value)}", hint)
-
     def refuse(self, loc: Loc, message: str, hint: str | None = None) -> None:
         """Refuse a value of a wrong type or form."""
-        self.refusals.append(Refusal(loc, "E103", message, hint))
+        self.refusals.append(Fault(loc, "E103", message, hint))
 
 
 Reader = Callable[[Reading, Any, Loc], Any]
@@ -131,7 +115,7 @@ def _checked(check: Callable[[Any], Any]) -> Reader:
         try:
             return check(value)
         except Refused as error:
-            reading.refusals.append(Refusal(loc, error.code, error.message, error.hint))
+            reading.refusals.append(Fault(loc, error.code, error.message, error.hint))
             return None
 
     return read

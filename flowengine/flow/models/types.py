@@ -15,6 +15,7 @@ from unicodedata import combining, normalize
 
 from flowengine.kernel.notation.times import PERCENTAGE, TooLong, parse_duration, parse_time
 from flowengine.sdk.python.argument_checks import LABEL, LABEL_HINT
+from flowengine.util.plain_data import leaves
 
 ID = r"[a-z][a-z0-9_]{0,62}"
 GENERATED_ID = r"[A-Za-z_][A-Za-z0-9_.*-]*"
@@ -129,6 +130,11 @@ def is_expression(value: Any) -> bool:
 def has_expression(value: Any) -> bool:
     """Return whether a value is a text with an expression in it."""
     return isinstance(value, str) and OPEN.search(value) is not None
+
+
+def holds_expression(data: Any) -> bool:
+    """Return whether a text with an expression is anywhere in data."""
+    return any(map(has_expression, leaves(data)))
 
 
 def wrong(expected: str, value: Any, hint: str | None = None) -> NoReturn:

@@ -386,7 +386,9 @@ def resolve(text: str) -> Any:
     if HEXADECIMAL.fullmatch(text):
         return _storable(text[2:], 16)
     if FLOAT.fullmatch(text) or NO_NUMBER.fullmatch(text):
-        return _finite(text)
+        if NO_NUMBER.fullmatch(text) or abs(float(text)) == float("inf"):
+            raise ValueError(f"{text} is not a number that JSON can represent")
+        return float(text)
     return text
 
 
@@ -400,9 +402,3 @@ def _storable(digits: str, base: int) -> int:
             "to 2^64-1 can be stored"
         )
     return value
-
-
-def _finite(text: str) -> float:
-    if NO_NUMBER.fullmatch(text) or abs(float(text)) == float("inf"):
-        raise ValueError(f"{text} is not a number that JSON can represent")
-    return float(text)

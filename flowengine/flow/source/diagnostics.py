@@ -17,6 +17,21 @@ from flowengine.sdk.texts.visible_text import printable
 Loc = tuple[str | int, ...]
 """A path of keys and indexes from the top of the file: `("steps", 3, "retry", "attempts")`."""
 
+
+class Fault(NamedTuple):
+    """An error in data, before it is reported."""
+
+    loc: Loc
+    """Its place in the data, or in the file."""
+    code: str
+    message: str
+    hint: str | None = None
+    key: bool = False
+    """Whether it is about the key at `loc`, not its value."""
+    missing: bool = False
+    """Whether there is no value at `loc`."""
+
+
 GUTTER = 5
 """Width of the line numbers."""
 WIDEST = 160

@@ -104,7 +104,12 @@ class Source:
             return Position(1, 1, 1, self.name)
         if key and key_node is not None and reached == len(loc):
             return self.span(key_node.start, key_node.end)
-        return self._place(node)
+        if node.origin is None and node.entries and self.text[node.start] != "{":
+            first = next(iter(node.entries.values()))[0]
+            return self.span(first.start, first.end)
+        if node.origin is None and node.style is None:
+            return self.span(node.start, node.start + 1)
+        return self.span(node.start, node.end)
 
     def inside(self, loc: tuple[str | int, ...], offset: int, length: int = 1) -> Position:
         """Return the position of a character in a text.
@@ -148,14 +153,6 @@ class Source:
             entry = node.content.entries.get(step) if isinstance(step, str) else None
             node, key_node = child, entry[0] if entry else None
         return node, len(loc), key_node
-
-    def _place(self, node: SourceNode) -> Position:
-        if node.origin is None and node.entries and self.text[node.start] != "{":
-            first = next(iter(node.entries.values()))[0]
-            return self.span(first.start, first.end)
-        if node.origin is None and node.style is None:
-            return self.span(node.start, node.start + 1)
-        return self.span(node.start, node.end)
 
     def _index(self, node: SourceNode, offset: int) -> int:
         """Return the index in the file of character `offset` of a scalar's value.

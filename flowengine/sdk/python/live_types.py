@@ -125,7 +125,14 @@ class LiveTypes:
         name = getattr(origin, "__name__", "")
         name = "AbstractSet" if origin is collections.abc.Set else name
         if hasattr(type, "__metadata__"):
-            return self._annotated(type)
+            base, description, rest = get_args(type)[0], None, []
+            for note in type.__metadata__:
+                text = note if isinstance(note, str) else getattr(note, "documentation", None)
+                description = text if isinstance(text, str) else description
+                if not isinstance(text, str):
+                    rest.append(note)
+            schema = self._asked(annotated(base, *rest)) if rest else self.schema(base)
+            return schema if description is None else {**schema, "description": description}
         if origin in {Union, UnionType}:
             return union([self.schema(item) for item in items])
         if origin is Literal:
@@ -148,16 +155,6 @@ class LiveTypes:
             types, repeated = tuple_items(type)
             return tuple_of([self.schema(each) for each in types], repeated)
         return self._asked(type)
-
-    def _annotated(self, type: Any) -> Schema:
-        base, description, rest = get_args(type)[0], None, []
-        for note in type.__metadata__:
-            text = note if isinstance(note, str) else getattr(note, "documentation", None)
-            description = text if isinstance(text, str) else description
-            if not isinstance(text, str):
-                rest.append(note)
-        schema = self._asked(annotated(base, *rest)) if rest else self.schema(base)
-        return schema if description is None else {**schema, "description": description}
 
     def _class(self, cls: Any) -> Schema:
         if issubclass(cls, Unread):

@@ -230,18 +230,15 @@ class ClassSchemas:
         """
         known = self._names.get(key)
         if known is None:
-            known = self._names[key] = self._free(name)
+            number, free = 1, name
+            while free in self._names.values():
+                number += 1
+                free = f"{name}{number}"
+            known = self._names[key] = free
             self._schemas[known] = read()
         if self._schemas.get(known) == {}:
             return {}
         return {"$ref": f"{_PREFIX}{known}"}
-
-    def _free(self, name: str) -> str:
-        number, free = 1, name
-        while free in self._names.values():
-            number += 1
-            free = f"{name}{number}"
-        return free
 
     def fields(self, reference: Schema) -> list[Parameter]:
         """Return the fields of a class as the parameters that `**kwargs: Unpack[...]` makes."""

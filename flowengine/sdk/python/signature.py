@@ -95,19 +95,15 @@ def derive(function: str, folder: str) -> Signature:
         return Signature(paths=reader.paths)
     value = reader.find(module, name)
     if value is None and not module.open:
+        functions = [key for key, node in module.names.items() if isinstance(node, _Function)]
         raise SignatureError(
             f"module '{module_name}' has no function '{name}'",
-            hint=_suggestion(name, module),
+            hint=did_you_mean(name, functions),
             path=module.path,
         )
     if value is None:
         return Signature(paths=reader.paths)
     return _signature(value, reader)
-
-
-def _suggestion(name: str, module: Module) -> str | None:
-    functions = [key for key, node in module.names.items() if isinstance(node, _Function)]
-    return did_you_mean(name, functions)
 
 
 def _signature(value: BoundValue, reader: ModuleReader) -> Signature:

@@ -12,8 +12,6 @@ Converters of documents run this module inside sandboxes, so it needs only the s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _DISGUISING = (
@@ -121,42 +119,7 @@ def ends_in_characters(text: str, most: int) -> Ends | None:
     return text[: most * 2 // 3], text[len(text) - most // 3 :]
 
 
-def cut_text(text: str, longest: int) -> str:
-    """Return a text, with a note in place of its middle if it is too long."""
-    ends = ends_in_characters(text, longest)
-    return text if ends is None else without_middle(text, ends)
-
-
 def without_middle(text: str, ends: Ends) -> str:
     """Return the ends of a text, with a note about the length of the omitted middle."""
     left_out = len(text) - len(ends[0]) - len(ends[1])
     return f"{ends[0]}\n... {left_out} characters left out ...\n{ends[1]}"
-
-
-# Text in flows that looks like an expression but is none: `$${{` stands for `${{`.
-
-
-def literal_text(value: Any) -> Any:
-    """Return data as written in a flow, with text that looks like an expression escaped."""
-    return with_texts(value, lambda text: text.replace("${{", "$${{"))
-
-
-def plain_text(value: Any) -> Any:
-    """Return the data that a constant of a flow stands for. Constants are not evaluated."""
-    return with_texts(value, lambda text: text.replace("$${{", "${{"))
-
-
-def with_texts(value: Any, change: Callable[[Any], Any], form: type = str) -> Any:
-    """Return a copy of plain data with each text in it changed.
-
-    Args:
-        value: The data. Keys do not change.
-        change: Makes another value of a text.
-        form: The type of what is changed, if not texts.
-    """
-    if isinstance(value, form):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {key: with_texts(item, change, form) for key, item in value.items()}
-    is_list = isinstance(value, list | tuple)
-    return [with_texts(item, change, form) for item in value] if is_list else value

@@ -71,18 +71,6 @@ async def call(
         return str(browser.elements(await browser.async_observe(), **args))
     if tool == "browser_log":
         return str(browser.log_shown(await browser.async_log()))
-    seen = await browser.async_step(_step(tool, args), approved)
-    if seen.needs_approval is not None:
-        raise NeedsApproval(seen.needs_approval)
-    if tool == "browser_dialog":
-        done = "Dialogs of the next action are answered so: now do what opens them."
-        return f"{done}\n{browser.observation_text(seen, _BESIDE_PICTURE, 0)}"
-    new = tool == "browser_scroll"
-    return str(browser.shown(seen, _SHOWN, _SHOWN, anew=tool in _ANEW, new=new))
-
-
-def _step(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the action that a call of a tool performs."""
     action, fields = _VERBS[tool].action, dict(args)
     if tool == "browser_go":
         action = fields.pop("to")
@@ -90,7 +78,14 @@ def _step(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
         action = "close_tab"
     elif tool == "browser_open" and fields.pop("new_tab", False):
         action = "new_tab"
-    return {"action": action, **fields}
+    seen = await browser.async_step({"action": action, **fields}, approved)
+    if seen.needs_approval is not None:
+        raise NeedsApproval(seen.needs_approval)
+    if tool == "browser_dialog":
+        done = "Dialogs of the next action are answered so: now do what opens them."
+        return f"{done}\n{browser.observation_text(seen, _BESIDE_PICTURE, 0)}"
+    new = tool == "browser_scroll"
+    return str(browser.shown(seen, _SHOWN, _SHOWN, anew=tool in _ANEW, new=new))
 
 
 _REF: dict[str, Plain] = {

@@ -26,10 +26,10 @@ from flowengine.kernel.notation.times import (
 )
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.texts.near_words import did_you_mean
-from flowengine.sdk.texts.visible_text import with_texts
 from flowengine.sdk.values.declared_forms import base64_texts, integers
 from flowengine.sdk.values.plain_values import place_of_fault, to_plain
 from flowengine.sdk.values.schema_expansion import Count, Expansion, TooMuch, plain_values_first
+from flowengine.util.plain_data import with_leaves
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -200,7 +200,7 @@ class Validator:
         except ValueError:  # bytes, which JSON has as text
             from base64 import b64encode
 
-            value = with_texts(value, lambda data: b64encode(data).decode(), bytes)
+            value = with_leaves(value, lambda data: b64encode(data).decode(), bytes)
             fits = validator.is_valid(value)
         if fits:
             return []
@@ -453,17 +453,13 @@ def as_plain(value: Any, what: str) -> Any:
                 hint="only integers from -2^63 to 2^64-1 can be stored. Pass a larger one as text",
             )
         elif kind not in _SCALARS:
-            return _converted(value, what)
+            try:
+                return to_plain(value, number_keys=True)
+            except ValidationError as error:
+                place = place_of_fault(value)
+                fault = f"{what}{place} cannot be used: {error.message}"
+                raise InputError(fault, field=place.lstrip(".")) from None
     return value
-
-
-def _converted(value: Any, what: str) -> Any:
-    try:
-        return to_plain(value, number_keys=True)
-    except ValidationError as error:
-        place = place_of_fault(value)
-        fault = f"{what}{place} cannot be used: {error.message}"
-        raise InputError(fault, field=place.lstrip(".")) from None
 
 
 # Fast path
@@ -562,7 +558,12 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, st
     """Return the error in a value, and how to fix it if that can be guessed."""
     kind, name = error.kind.as_dict(), error.kind.name
     if name in {"additionalProperties", "unevaluatedProperties"}:
-        return _unexpected(kind["unexpected"], error, schema)
+        names = kind["unexpected"]
+        text = f"has no {', '.join(repr(name) for name in names)}"
+        # a path through `$ref` leads nowhere and gives no suggestion
+        for step in list(error.schema_path)[:-1]:
+            schema = schema.get(step, {}) if isinstance(schema, dict) else {}
+        return text, did_you_mean(names[0], schema.get("properties", {})) if names else None
     if name in {"anyOf", "oneOf"}:
         return _no_form(error, kind["context"], schema), None
     if name == "pattern" and "pattern" not in kind:
@@ -667,16 +668,6 @@ def _of_type(types: list[str], value: Any) -> str:
     ordered = sorted(dict.fromkeys(types), key=lambda name: name == "null")
     words = " or ".join(_WORDS.get(name, name) for name in ordered)
     return f"must be {words}, not {_shown(value)}"
-
-
-def _unexpected(
-    names: list[str], error: jsonschema_rs.ValidationError, schema: Any
-) -> tuple[str, str | None]:
-    text = f"has no {', '.join(repr(name) for name in names)}"
-    # a path through `$ref` leads nowhere and gives no suggestion
-    for step in list(error.schema_path)[:-1]:
-        schema = schema.get(step, {}) if isinstance(schema, dict) else {}
-    return text, did_you_mean(names[0], schema.get("properties", {})) if names else None
 
 
 def _shown(value: Any) -> str:

@@ -286,15 +286,11 @@ class _Stream(httpcore2.AsyncNetworkStream):
             )
         except (ssl.SSLError, OSError) as error:
             await self.aclose()
-            raise httpcore2.ConnectError(f"TLS: {_tls(error)}") from None
+            reason = getattr(error, "verify_message", "") or getattr(error, "reason", "")
+            raise httpcore2.ConnectError(f"TLS: {reason or error!s}") from None
         return self
 
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":
             return self._reader.at_eof()
         return self._writer.get_extra_info("ssl_object" if info == "ssl_object" else info)
-
-
-def _tls(error: Exception) -> str:
-    reason = getattr(error, "verify_message", "") or getattr(error, "reason", "")
-    return str(reason or error)

@@ -220,7 +220,12 @@ class ToolCalls:
             NotFound: It does not exist, or is hidden from the user.
             InputError: It is of another flow.
         """
-        view = await self._show(caller, execution)
+        view = await self._application.ask(
+            caller.principal,
+            "show_execution",
+            ids={"execution": execution},
+            query={"brief": True},
+        )
         if flow is not None and view["flow"] != flow:
             raise InputError("requestState is that of another tool")
         return CallProgress(view["execution"])
@@ -351,14 +356,6 @@ class ToolCalls:
                 return
             await changes.after(number, time.monotonic() + _LOOK_SECONDS)
             await asyncio.sleep(_REST_SECONDS)
-
-    async def _show(self, caller: Caller, execution: str) -> Any:
-        return await self._application.ask(
-            caller.principal,
-            "show_execution",
-            ids={"execution": execution},
-            query={"brief": True},
-        )
 
     def _result(self, caller: Caller, view: Mapping[str, Any], refused: str) -> dict[str, Any]:
         """Return the structured result for an execution."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
@@ -72,7 +71,12 @@ class _Door:
                 await self._application.note(request, None, error.status, error.message)
             await problem_response(error)(scope, receive, send)
             return
-        scope["user"] = _user(principal)  # to whom the SDK binds the session
+        from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+        from mcp.server.auth.provider import AccessToken
+
+        scope["user"] = AuthenticatedUser(
+            AccessToken(token="", client_id=principal.token, scopes=[], subject=principal.user)
+        )  # to whom the SDK binds the session
         scope[_CALLER] = _caller(request, principal)
         if request.method != "POST":  # streams of sessions, which end with the manager
             stream = asyncio.ensure_future(manager.handle_request(scope, receive, send))
@@ -140,15 +144,6 @@ def _manager(application: Application, calls: ToolCalls | None) -> StreamableHTT
         mcp_server(calls or ToolCalls(application), lambda ctx: ctx.request.scope[_CALLER]),
         session_idle_timeout=IDLE_SECONDS,
         max_sessions=MOST_SESSIONS,
-    )
-
-
-def _user(principal: Principal) -> Any:
-    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-    from mcp.server.auth.provider import AccessToken
-
-    return AuthenticatedUser(
-        AccessToken(token="", client_id=principal.token, scopes=[], subject=principal.user)
     )
 
 
