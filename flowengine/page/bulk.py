@@ -237,8 +237,7 @@ def show_retry(call: ApiCall, given: dict[str, str]) -> PageView:
     """Preview a retry of all failures, of those with one cause, or of those in one step."""
     steps = [given["at"]] if "at" in given else []
     if "cause" in given:
-        with executions.shown_folds(call) as (_, folds):
-            failures = grouped(folds.failures()[0])
+        failures = grouped(executions.shown_folds(call)[1].failures()[0])
         steps = next((one.addresses for one in failures if one.id == given["cause"]), [])
         if not steps:
             raise NotFound("these steps have not failed", hint="open the execution again")

@@ -286,9 +286,9 @@ def show_timeline(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the attempts, waits and pauses of an execution's steps over time."""
     part = number_in(given, "start"), number_in(given, "end")
     address, first = given.get("at", ""), number_in(given, "from")
-    with executions.shown_folds(call) as (whole, folds):
-        end = parse_time(whole["ended_at"]) if "ended_at" in whole else now()
-        chart = timeline(folds, whole["started_at"], end, address, first, part)
+    whole, folds = executions.shown_folds(call)
+    end = parse_time(whole["ended_at"]) if "ended_at" in whole else now()
+    chart = timeline(folds, whole["started_at"], end, address, first, part)
     info = whole if call.may(Right.CONTENT, whole["flow"]) else without_content(whole)
     return PageView(
         "timeline.html",
@@ -300,12 +300,12 @@ def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show an execution as it was after one of its events: graph, state, waits and steps."""
     id = call.path["execution"]
     until = number_in(given, "event", _MOST_EVENTS) + 1
-    with call.engine.executions.folds(id, until=until) as (past, folds):
-        info: Any = past
-        if "event" not in info:
-            raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
-        statuses = folds.statuses()
-        level = folds.level(given.get("at", ""), number_in(given, "from"))
+    past, folds = call.engine.executions.folds(id, until=until)
+    info: Any = past
+    if "event" not in info:
+        raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
+    statuses = folds.statuses()
+    level = folds.level(given.get("at", ""), number_in(given, "from"))
     entry, last, marks = info["event"], info["entries"] - 1, list(_marks(call, id))
     before = [mark.number for mark in marks if mark.number < entry["seq"]]
     after = [mark.number for mark in marks if mark.number > entry["seq"]]

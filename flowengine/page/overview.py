@@ -134,18 +134,18 @@ def _overview(
         error: Why it was refused.
     """
     id, at = call.path["execution"], given.get("at", "")
-    with executions.shown_folds(call) as (whole, folds):
-        failures, failed = folds.failures()
-        info = executions.shown_execution(call, {**whole, "steps": failures})
-        statuses = folds.statuses()
-        end = parse_time(whole["ended_at"]) if whole.get("ended_at") else now()
-        first = number_in(given, "from")
-        level = folds.level(at, first)
-        time = timeline(folds, whole["started_at"], end, at, first, most=_MOST)
-        # A step that only connects others is not among them, and a fold may have no step yet.
-        is_step = bool(at) and (at not in folds or folds.status(at) != "")
-        flow = call.engine.executions.flow_of(id)
-        drawing = graph(flow, statuses, f"/executions/{quoted(id)}", folds, at)
+    whole, folds = executions.shown_folds(call)
+    failures, failed = folds.failures()
+    info = executions.shown_execution(call, {**whole, "steps": failures})
+    statuses = folds.statuses()
+    end = parse_time(whole["ended_at"]) if whole.get("ended_at") else now()
+    first = number_in(given, "from")
+    level = folds.level(at, first)
+    time = timeline(folds, whole["started_at"], end, at, first, most=_MOST)
+    # A step that only connects others is not among them, and a fold may have no step yet.
+    is_step = bool(at) and (at not in folds or folds.status(at) != "")
+    flow = call.engine.executions.flow_of(id)
+    drawing = graph(flow, statuses, f"/executions/{quoted(id)}", folds, at)
     reasons = [] if info["status"] in ENDED else executions.why(call)["items"]
     waits = {wait["id"]: wait for wait in info["waits"] if wait["kind"] in DECIDABLE}
     groups = grouped(info["steps"])

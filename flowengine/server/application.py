@@ -109,7 +109,6 @@ class Application:
         per_minute: int = PER_MINUTE,
     ) -> None:
         self._engine = engine
-        engine.keep_histories()
         self.records = records
         self.identity = Identity(records, engine.settings, engine.user, local_token)
         self._rates = Rates(per_minute)

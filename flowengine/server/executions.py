@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -232,17 +231,12 @@ def fork(call: ApiCall) -> Any:
     return {"execution": result.execution}
 
 
-@contextmanager
-def shown_folds(call: ApiCall) -> Iterator[tuple[ExecutionInfo, Folds]]:
+def shown_folds(call: ApiCall) -> tuple[ExecutionInfo, Folds]:
     """Return the execution in the path and the tree of its steps, as the user may see it."""
-    with call.engine.executions.folds(call.path["execution"]) as (whole, folds):
-        sees_keys = call.may(Right.CONTENT, call.flow)
-        yield (
-            whole,
-            folds
-            if sees_keys
-            else folds.renamed(partial(without_keys, execution=whole["execution"])),
-        )
+    whole, folds = call.engine.executions.folds(call.path["execution"])
+    if call.may(Right.CONTENT, call.flow):
+        return whole, folds
+    return whole, folds.renamed(partial(without_keys, execution=whole["execution"]))
 
 
 def known_address(call: ApiCall, given: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import LinkedFlows, forms, line, read
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.inspection.history import steps_of
+from flowengine.engines.inspection.steps import Steps
 from flowengine.errors import Conflict, InputError
 from flowengine.flow.cases import parse_cases
 from flowengine.flow.export.definition import to_yaml
@@ -602,7 +602,8 @@ def _apart(flow: LoadedFlow, events: Sequence[Event], case: dict[str, Any]) -> l
 def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return the observations of each activation, without the times."""
     keys = ("address", "status", "outcome", "attempts", "output", "error")
-    steps: list[Any] = list(steps_of(flows, hash, list(events)))
+    shown = Steps.replayed(flows, hash, list(events))
+    steps: list[Any] = [*map(shown.info, shown.rows)]
     for step in steps:
         if (step["error"] or {}).get("type") == "BudgetExceeded":
             step["attempts"] = 0  # an attempt that an estimate refused begins in a case

@@ -259,7 +259,7 @@ def test_damage_is_told_by_the_name_of_the_record(
     )
     write(store, event, changed(event.value, ("signal",), 5))
 
-    assert main(["show", "waits"]) == 10
+    assert main(["events", "waits"]) == 10
 
     number = event.row & 0xFFFFFFFF
     told = capsys.readouterr().err

@@ -24,6 +24,7 @@ from flowengine.settings import Settings
 from flowengine.testing.player import _error_of
 from flowengine.testing.scripts import CaseFailed
 from tests.cases.form import Follow, Played
+from tests.cases.memory_with_rows import MemoryWithRows, check_rows
 from tests.cases.plays import Differs, Outside, compared
 from tests.endurance import some_of
 from tests.engines import world
@@ -155,7 +156,7 @@ class Enacted:
         self.flow = flow
         self.folder = folder
         self.world = World(played.case, flow, self._passed)
-        self.store = FaultyStore(faults=faults)
+        self.store = FaultyStore(lambda is_dead: MemoryWithRows(is_dead=is_dead), faults=faults)
         self.crashes = 0
         self.began = parse_time(played.case.at)
         self.clock = Clock(self.began)
@@ -465,6 +466,7 @@ class Enacted:
         try:
             shown: Any = reader.executions.show(self.id)
             cells: Any = world.host_of(reader).stored(self.id, 0).state["vars"]
+            check_rows(world.host_of(reader), self.id)
         finally:
             reader.close()
         numbers = {step["id"]: n for n, step in enumerate(self.flow.compiled["steps"])}

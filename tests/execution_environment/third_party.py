@@ -7,7 +7,14 @@ import shutil
 from typing import TYPE_CHECKING
 
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
-from flowengine.sdk.environments import VARIABLE, Provider, Request, Resource, Spec, both_forms
+from flowengine.sdk.environments import (
+    VARIABLE,
+    Provider,
+    Request,
+    Resource,
+    Spec,
+    both_forms,
+)
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -39,7 +39,14 @@ def fill(path: Path, count: int) -> SqliteStore:
         new = NewExecution(f"flow{n % 3}", None, "f", n, {"team": str(n % 4)})
         appends.append(
             Append(
-                f"e{n}", 0, 0, [(n, b"x")], new, ExecutionHead("waiting", n, due=n), opened=[record]
+                f"e{n}",
+                0,
+                0,
+                [(n, b"x")],
+                (),
+                new,
+                ExecutionHead("waiting", n, due=n),
+                opened=[record],
             )
         )
     assert store.commit(appends) == [None] * count

@@ -20,7 +20,7 @@ URL = f"https://{HOST}"
 DRIVING = {
     *("run", "take", "hear", "drain", "due", "next_due", "waited", "quarantined", "subscribe"),
     *("open_executions", "updates", "load", "leave", "acting_as", "environments", "store"),
-    *("settings", "want_replies", "arriving_replies", "keep_histories", "want"),
+    *("settings", "want_replies", "arriving_replies", "want"),
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of", "guarded"),
     "sessions",  # over HTTP they are executions of the flow `sessions`
     # in groups

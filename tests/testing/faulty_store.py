@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Literal
 from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.lease_holders import IsDead
+from flowengine.journal.reading import StepTable
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -122,6 +123,9 @@ class FaultyStore(JournalStore):
     @property
     def folder(self) -> str | None:
         return self._store.folder
+
+    def steps(self, id: str) -> StepTable | None:
+        return self._alive.steps(id)
 
     def sync(self) -> None:
         """Bring all that was committed to the disk, as the system does now and then by itself."""

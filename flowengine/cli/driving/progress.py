@@ -24,12 +24,12 @@ from flowengine.cli.terminal.output import (
 from flowengine.cli.views.approvals import expiry, with_tool
 from flowengine.cli.views.waits import evidence_lines, undelivered
 from flowengine.engines import inspection
-from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.inspection.call_endings import (
+from flowengine.engines.executions.call_endings import (
     NOT_MADE,
     failure_told,
     shown_status,
 )
+from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.people.approvals import participle
 from flowengine.engines.results import Update, WaitInfo
 from flowengine.flow.export.yaml_text import inline
@@ -180,7 +180,7 @@ class ProgressDisplay:
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
             out_json_line(entry)
-        if entry["type"] == "warning" and inspection.history.concerns_others(entry):
+        if entry["type"] == "warning" and inspection.steps.concerns_others(entry):
             self.line(f"{paint('warning:', 'yellow')} {first_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):
             self._evidence[execution, entry.get("address", "")] = {
@@ -264,7 +264,7 @@ class ProgressDisplay:
             return printable(decided or "")
         took = "" if since is None else duration(step.at - since)
         if "teller" in spec and not self._verbose:
-            failure = failure_told(step, spec) if status == "failed" else None
+            failure = failure_told(step.output, spec) if status == "failed" else None
             summary = failure or registry.summary(spec["teller"], spec.get("kind", ""), step.output)
             return f"{took:7} {first_line(summary or '', 80)}".rstrip()
         if self._verbose and step.output is not None:

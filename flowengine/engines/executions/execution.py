@@ -27,10 +27,11 @@ from flowengine.engines.executions.parts import (
     outgoing,
 )
 from flowengine.engines.executions.reducers import Reductions
-from flowengine.engines.executions.step_index import LARGE, MOST_NOTED, REWRITES, StepIndex
+from flowengine.engines.executions.step_rows import REWRITES, StepRows
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, unpack
+from flowengine.journal.reading import StepTable
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -157,7 +158,6 @@ class Execution:
         "_head",
         "_held",
         "_ids",
-        "_index_of_steps",
         "_left",
         "_lists",
         "_loaded",
@@ -165,9 +165,12 @@ class Execution:
         "_moved",
         "_new",
         "_opened",
+        "_read",
         "_rewritten",
         "_sent",
         "_snapshot",
+        "_step_rows",
+        "_stored_rows",
         "_tail",
         "_taken",
         "commands",
@@ -208,10 +211,13 @@ class Execution:
         epoch: int,
         flows: LinkedFlows,
         read: Read,
+        stored_rows: StepTable | None = None,
     ) -> None:
         self._flows = flows
         self._lists = GrowingLists(read)
-        self._index_of_steps = StepIndex(kept=linked.indexed, whole=linked.tells)
+        self._read = read
+        self._stored_rows = stored_rows
+        self._step_rows = None if stored_rows is None else StepRows(stored_rows)
         self.id = id
         self.linked = linked
         self.context = context
@@ -292,8 +298,7 @@ class Execution:
         self._forget()
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
-            self.state, indexed, self.stored = self._lists.load(packed, loaded.lists)
-            self._index_of_steps.loaded(indexed)
+            self.state, self.stored = self._lists.load(packed, loaded.lists)
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
         self._ids = self.state["last"] + self.state["inner"]
@@ -305,13 +310,15 @@ class Execution:
             if loaded.snapshot is None and event["type"] in REWRITES:  # the snapshot is damaged
                 self._replay(unpacked(self.id, loaded.tail))
                 break
-            self._advance_noted(graph, event)
+            advance(graph, self.state, event)
             self._tail += len(entry.payload)
             if self.linked.grows:
                 self._lists.add_event(entry.seq, entry.payload)
         for wait in self.state["waits"].values():
             check_wait(wait["record"], f"a wait of execution {self.id}")
         self.seq += len(loaded.tail)
+        if self._stored_rows is not None:
+            self._step_rows = StepRows(self._stored_rows, is_new=False)
         self._head = (loaded.record.status, loaded.record.due)
         self.put_off = self.state["status"] == "running" != loaded.record.status
         self._index()
@@ -323,7 +330,7 @@ class Execution:
         self.state, self.seq, self.stored, self.halted = new_state(), 0, 0, False
         self._snapshot, self._tail, self._ids, self._held = 0, 0, 0, None
         self._lists.forget()
-        self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
+        self._step_rows = None if self._stored_rows is None else StepRows(self._stored_rows)
         self.queue.clear()
         self._events.clear()
         self._taken.clear()
@@ -335,10 +342,11 @@ class Execution:
 
     def _replay(self, events: Sequence[Event]) -> None:
         """Compute the state from all events, which may go back to an earlier state."""
-        self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
         seen: list[Observation] = []
         for moment in walk(self._flows, self.linked.hash, events, seen):
-            self._index_of_steps.record(moment, seen)
+            if self._step_rows is not None:
+                self._step_rows.record(moment, seen)
+            seen.clear()
             self.state = moment.state
 
     def _enter_workdir(self) -> None:
@@ -432,21 +440,17 @@ class Execution:
             number = self.seq + len(self._events)
             address, why = address_of(graph, state, event), why_of(state, event)
             news.entries.append((number, event, address, why))
-        observe, noted = None if news is None else news.steps, self._index_of_steps.noted
-        after = self._go_on_under(event) if event["type"] == "upgraded" else None
+        observe, rows = None if news is None else news.steps, self._step_rows
+        after = None
+        if event["type"] == "upgraded":
+            if rows is not None:
+                rows = self._written(rows, self.seq)  # of steps of the flow before
+            after = self._go_on_under(event)
         try:
-            if noted is None:
-                commands = advance(graph, state, event, observe, after=after)
-            elif event["type"] == "succeeded" and "log" not in event:
-                noted.append(event)  # most events of most flows
-                known = len(noted)
-                commands = advance(graph, state, event, noted, brief=observe is None)
-                if observe is not None:
-                    observe += noted[known:]
-            else:
-                commands = self._advance_noted(graph, event, observe, after)
+            commands = self._advance(graph, event, observe, after)
         except BaseException as error:
-            self._index_of_steps.undo(event)
+            if rows is not None:
+                rows.undo(event)
             # An object that is not loaded has computed the state event by event.
             if not (self._loaded and isinstance(error, Exception)) or isinstance(error, EXPLAINED):
                 raise
@@ -516,22 +520,24 @@ class Execution:
         if event["type"] == "started":
             self._enter_workdir()
 
-    def _advance_noted(
-        self,
-        graph: Graph,
-        event: Event,
-        observe: list[Observation] | None = None,
-        after: Graph | None = None,
+    def _advance(
+        self, graph: Graph, event: Event, observe: list[Observation] | None, after: Graph | None
     ) -> list[Command]:
-        """Apply an event, and note it for the index of steps."""
-        index, state = self._index_of_steps, self.state
-        index.before(graph, state, event)
-        noted = index.noted
-        known = 0 if noted is None else len(noted)
+        """Apply an event, and note it for the rows of steps."""
+        rows, state = self._step_rows, self.state
+        if rows is None:
+            return advance(graph, state, event, observe, after=after)
+        noted, is_plain = rows.noted, event["type"] == "succeeded" and "log" not in event
+        if is_plain:  # most events of most flows
+            noted.append(event)
+        else:
+            rows.before(graph, state, event)
+        known = len(noted)
         commands = advance(graph, state, event, noted, None, after, observe is None)
-        if observe is not None and noted is not None:
+        if observe is not None:
             observe += noted[known:]
-        index.after(after or graph, state, event)
+        if not is_plain:
+            rows.after(after or graph, state, event)
         return commands
 
     def _pack(self, event: Event) -> tuple[Event, bytes]:
@@ -573,16 +579,11 @@ class Execution:
         """
         self.told = Told([], [], []) if subscribers else None
         self._batch, self.queue = self.queue, []
-        self._left, before = list(self.commands), self.stored
+        self._left = list(self.commands)
         for event in self._batch:
             if event["type"] == "timer" and not self.timers.clear(event["timer"]):
                 continue  # cleared by an earlier event
             self.apply(event)
-        index = self._index_of_steps
-        if index.noted is not None and (
-            len(index.noted) > MOST_NOTED or self.stored - before > LARGE
-        ):
-            index.write(self.linked.graph)
 
     def apply_first(self, *, again: bool) -> None:
         """Apply the first event of the queue. If this raises, it is still there.
@@ -634,15 +635,17 @@ class Execution:
             self._events, self.seq, self._head = events, seq, known
             self._halt(fault)
             return self.take(release=release)
+        steps = () if self._step_rows is None else self._written(self._step_rows, seq).take()
         listed = self._opened or self._closed or self._taken or self._sent or self._claims
         if not (head or snapshot or release or listed or self._files):
-            return Append(self.id, self.epoch, seq, events)  # most steps of most flows
+            return Append(self.id, self.epoch, seq, events, steps)  # most steps of most flows
         whole = self._new is not None or self._rewritten
         append = Append(
             self.id,
             self.epoch,
             seq,
             events,
+            steps,
             self._new,
             head,
             list(self._opened.values()),
@@ -665,6 +668,23 @@ class Execution:
         self._rewritten, self._held = False, None
         return append
 
+    def _written(self, rows: StepRows, number: int) -> StepRows:
+        """Make rows of the events since the last commit.
+
+        Args:
+            rows: Makes them.
+            number: Number of the first event.
+        """
+        if rows.restore() and number:  # it came from a store without rows
+            noted, seen = rows.noted, list[Observation]()
+            rows = self._step_rows = StepRows(self._stored_rows)
+            journal = unpacked(self.id, self._read(0, number))
+            for moment in walk(self._flows, self.linked.hash, journal, seen):
+                rows.record(moment, seen)
+            rows.noted = noted
+        rows.write(self.linked.graph, number)
+        return rows
+
     def _take_snapshot(self, number: int) -> tuple[tuple[int, bytes], Sequence[ListPart]]:
         """Return a snapshot, and the new parts of its lists.
 
@@ -673,8 +693,8 @@ class Execution:
         """
         state: Mapping[str, Any] = {**self.state, STORED: self.stored}
         lists: Sequence[ListPart] = ()
-        if self.linked.grows or self._index_of_steps.noted is not None:
-            state, lists = self._lists.split(self.linked.graph, state, self._index_of_steps)
+        if self.linked.grows:
+            state, lists = self._lists.split(self.linked.graph, state)
         packed = pack(state)
         self._snapshot, self._tail = len(packed), 0
         self._ids = self.state["last"] + self.state["inner"]

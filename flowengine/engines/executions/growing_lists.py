@@ -12,8 +12,6 @@ from itertools import groupby
 from operator import is_
 from typing import Any, Protocol
 
-from flowengine.engines.executions.step_index import NAME as INDEX
-from flowengine.engines.executions.step_index import StepIndex
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import (
     TextPosition,
@@ -65,15 +63,12 @@ class GrowingLists:
         """Note an event since the last snapshot."""
         self._events.append((number, packed))
 
-    def split(
-        self, graph: Graph, state: Any, index: StepIndex
-    ) -> tuple[dict[str, Any], list[ListPart]]:
+    def split(self, graph: Graph, state: Any) -> tuple[dict[str, Any], list[ListPart]]:
         """Return a state without its append-only lists, and the parts that are not stored yet.
 
         Args:
             graph: The flow.
             state: Not changed.
-            index: Stored like one of the lists.
         """
         lists = dict(_growing(graph, state))
         parts = [ListPart(name, 0, b"") for name in self._stored if name not in lists]
@@ -83,16 +78,12 @@ class GrowingLists:
             if first < len(items) or first < len(stored):
                 new = pack_placed(items[first:], self._places) if first < len(items) else b""
                 parts.append(ListPart(name, first, new))
-        if part := index.part(graph, self._places):
-            parts.append(part)
         self._stored = lists
         self._events.clear()
         lengths = {name: len(items) for name, items in lists.items()}
-        if index.length is not None:
-            lengths[INDEX] = index.length
         return {**_without(state, lists), LEFT_OUT: lengths}, parts
 
-    def load(self, snapshot: bytes, parts: Sequence[ListPart]) -> tuple[State, int | None, int]:
+    def load(self, snapshot: bytes, parts: Sequence[ListPart]) -> tuple[State, int]:
         """Return the state of a snapshot, with the lists that it leaves out.
 
         Args:
@@ -100,18 +91,17 @@ class GrowingLists:
             parts: All stored parts.
 
         Returns:
-            The state, the number of records in the index of the steps (None: no index is stored),
-            and the bytes of the events before.
+            The state, and the bytes of the events before.
         """
         with CollectedLater():  # all that is made here stays referenced
             packed: Any = unpack(snapshot)
         stored = packed.pop(STORED)
         state: State = packed
-        return state, self._join(state, parts), stored
+        self._join(state, parts)
+        return state, stored
 
-    def _join(self, state: Any, parts: Sequence[ListPart]) -> int | None:
+    def _join(self, state: Any, parts: Sequence[ListPart]) -> None:
         lengths: dict[str, int] = state.pop(LEFT_OUT, {})
-        indexed = lengths.pop(INDEX, None)
         # A damaged snapshot may have left parts of lists that the state does not name.
         of_state = [part for part in parts if part.name in lengths]
         texts = self._texts(of_state)
@@ -126,17 +116,6 @@ class GrowingLists:
             self._stored[name] = items
         if missing := lengths.keys() - self._stored.keys():
             raise ValueError(f"{min(missing)} is missing")
-        return indexed
-
-    def items(self, parts: Sequence[ListPart]) -> list[Any]:
-        """Return the items of a list that the state leaves out.
-
-        Args:
-            parts: All its parts.
-        """
-        wanted: set[bytes] = set()
-        items = _items(parts, wanted.add)
-        return _items(parts, self._texts_at(wanted).__getitem__) if wanted else items
 
     def events(self, numbers: Sequence[int]) -> Iterator[JournalEntry]:
         """Yield events, including others that are read along with them.

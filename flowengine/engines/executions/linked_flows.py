@@ -48,22 +48,14 @@ class LinkedFlow:
         hash: The hash by which a store identifies it.
         language: Evaluates its expressions.
         in_memory: Whether nothing of its executions outlives this process.
-        indexed: Whether an index of the steps of all executions is kept. See `step_index`.
     """
 
     def __init__(
-        self,
-        compiled: CompiledFlow,
-        hash: str,
-        language: Language,
-        *,
-        in_memory: bool = False,
-        indexed: bool = False,
+        self, compiled: CompiledFlow, hash: str, language: Language, *, in_memory: bool = False
     ) -> None:
         self.compiled = compiled
         self.hash = hash
         self._in_memory = in_memory
-        self._indexed = indexed
         evaluator = language.evaluator(compiled["expressions"], compiled["id"])
         self.graph = Graph(compiled, evaluator, why_not, reducer)
 
@@ -87,16 +79,6 @@ class LinkedFlow:
     def grows(self) -> bool:
         """Return whether its state has append-only lists."""
         return grows(self.graph)
-
-    @cached_property
-    def indexed(self) -> bool:
-        """Return whether an index of its steps is kept. See `step_index`."""
-        return self._indexed or self.tells
-
-    @cached_property
-    def tells(self) -> bool:
-        """Return whether its steps' outputs are parts of conversations, which are shown often."""
-        return self.grows and any("teller" in step for step in self.compiled["steps"])
 
     def look_ahead(self, labels: Mapping[str, str], bodies: Set[int] | None = None) -> None:
         """Let step kinds preload the requirements of steps, on a separate thread.
@@ -123,16 +105,13 @@ class LinkedFlows:
         store: Contains the compiled flows.
         language: Evaluates their expressions.
         in_memory: Whether nothing in it outlives this process.
-        indexed: Whether an index of the steps of all executions is kept. See `step_index`.
     """
 
-    def __init__(
-        self, store: FlowPort, language: Language, *, in_memory: bool = False, indexed: bool = False
-    ) -> None:
+    def __init__(self, store: FlowPort, language: Language, *, in_memory: bool = False) -> None:
         self._store = store
         self._language = language
         self._in_memory = in_memory
-        self._linked = partial(LinkedFlow, language=language, in_memory=in_memory, indexed=indexed)
+        self._linked = partial(LinkedFlow, language=language, in_memory=in_memory)
         self._flows: dict[str, LinkedFlow] = {}
 
     def by_hash(self, hash: str) -> LinkedFlow:

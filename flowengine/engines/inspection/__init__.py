@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from flowengine.util.lazy_names import modules
 
 if TYPE_CHECKING:
-    from flowengine.engines.inspection import diff, entries, history, reasons, replayed
+    from flowengine.engines.inspection import diff, entries, history, reasons, steps
 
-__all__ = ["diff", "entries", "history", "reasons", "replayed"]
+__all__ = ["diff", "entries", "history", "reasons", "steps"]
 
 __getattr__ = modules(__name__, *__all__)

@@ -14,14 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.linked_flows import apply, first_form, line, read
-from flowengine.engines.executions.step_index import AT_WORK
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
-from flowengine.engines.inspection.steps import OVER
-from flowengine.engines.snapshots import read_index
+from flowengine.engines.snapshots import read_snapshot
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.records import ExecutionRecord
+from flowengine.journal.records import ExecutionRecord, StepRow
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel import Graph, new_state
 from flowengine.kernel.commands import Observation
@@ -175,30 +173,25 @@ def _past_before(
 
     Groups may have begun earlier: they have no input.
     """
-    near = read_index(host.store, host.flows, record, values=False, until=number + 1)
-    if near is None or near.first_form != record.hash:
+    table = host.store.steps(record.id)
+    rows = [] if table is None else table.all(number)
+    if not rows or not rows[0].number:  # it was upgraded, or there are warnings
         return None
-    begun: dict[str, int] = {}
-    for row in near.rows:
-        if row.status in OVER:
-            begun.pop(row.address, None)
-        elif row.attempt and near.graph.node(row.step).action != "group":
-            begun.setdefault(row.address, row.number)
-        elif row.status == "retrying":
-            begun[row.address] = 0
-    until = min(begun.values(), default=near.number) + 1
-    near = read_index(host.store, host.flows, record, values=False, until=until)
-    if near is None:
-        return None
-    facts, open_ = sum(len(_outside(event)) for event in journal[: near.number]), dict[str, None]()
-    for row in near.rows:
-        if row.status == "running" and row.source != AT_WORK:
-            facts += row.address not in open_
-            open_[row.address] = None
-        elif row.status in ENDS:
-            facts += 1
-            open_.pop(row.address, None)
-    return _SharedPast(near.graph, near.state, near.number, facts - len(open_), [*open_])
+    counted = [row for row in rows if row.attempt]
+    until = min(
+        (row.began_by or 0 for row in counted if not _has_ended(row, number)), default=number
+    )
+    near = read_snapshot(host.store, host.flows, record.id, until + 1)
+    begun = [row for row in rows if row.began_by is not None and row.began_by < near.number]
+    ended = sum(_has_ended(row, near.number) for row in rows if row.status != "interrupted")
+    open_ = [row.address for row in begun if not _has_ended(row, near.number)]
+    outside = sum(len(_outside(event)) for event in journal[: near.number])
+    facts = outside + len(begun) + ended - len(open_)
+    return _SharedPast(near.graph, near.state, near.number, facts, open_)
+
+
+def _has_ended(row: StepRow, number: int) -> bool:
+    return row.ended_by is not None and row.ended_by < number
 
 
 def _history(

@@ -16,11 +16,10 @@ from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.views import entry_view
 from flowengine.engines.host import Host
 from flowengine.engines.infos import EventFilter, StoreEvent
-from flowengine.engines.inspection.steps import OVER
 from flowengine.engines.results import ENDED
 from flowengine.engines.snapshots import AtSnapshot, read_snapshot, state_at_retry
 from flowengine.errors import FlowEngineError
-from flowengine.journal.records import ExecutionRecord, Numbered
+from flowengine.journal.records import OVER, ExecutionRecord, Numbered
 
 FOLLOW_SECONDS = 0.2
 """Seconds between two polls of a followed journal."""

@@ -1,302 +1,361 @@
-"""The history of each step of an execution, collected from its journal."""
+"""The steps of an execution, as its rows and the events that these name show them."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 from flowengine import registry
-from flowengine.engines.executions.linked_flows import LinkedFlows
+from flowengine.engines.executions.call_endings import failure_told
+from flowengine.engines.executions.linked_flows import (
+    LinkedFlows,
+    first_form,
+    read,
+    unpacked,
+    walk,
+    walk_on,
+)
 from flowengine.engines.executions.moments import Moment
-from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, at_work
-from flowengine.engines.folds import State
+from flowengine.engines.executions.step_rows import WHOLE, StepRows
 from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
-from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
-from flowengine.engines.snapshots import Row
+from flowengine.engines.snapshots import read_snapshot, state_at_retry
+from flowengine.journal.encoding import unpack
+from flowengine.journal.reading import HistoryPort
+from flowengine.journal.records import COMPUTED, GAVE, OVER, ExecutionRecord, StepRow
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
-from flowengine.kernel.notation.addresses import wholes
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time
+from flowengine.kernel.state.records import State
+from flowengine.kernel.view import View
 
 _SIGNS = re.compile(r"[/\[@]")
 """The ends of the addresses of steps around one."""
-OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
 """Status of an execution without a process → that of its steps that were running."""
+_OF_PHASES = {"run": "running", "scope": "running", "pause": "retrying", "ask": "uncertain"}
+_READ_AT_ONCE = 8
+"""Number of unneeded events to read if that saves a query."""
 
 
-_ENDED_WELL = frozenset({"succeeded", "skipped"})
-_Once = tuple[int, int | None, int | None, str, str | None, Any]
-"""Step, times, status, outcome and output of an activation of an index that has begun once at most,
-and has succeeded or was skipped unless it is open."""
-
-
-class ActivationLog:
-    """The observations of each activation.
-
-    Attributes:
-        steps: Address → activation, in order of beginning. See `read` and `step`.
-        open: The addresses of those that have not ended.
-        earlier: Address → number of tries of the activation before it began anew.
-    """
+class StepValues:
+    """The values of steps that their rows do not have, from the observations of a replay."""
 
     def __init__(self) -> None:
-        self.steps: dict[str, StepInfo | _Once] = {}
-        self.open: dict[str, None] = {}
-        self.earlier: dict[str, int] = {}
-        self._begun: dict[str, str] = {}
-        """When the first item or round of a running step began."""
-        self._last_time = (0, "")
-        self._graph: Graph | None = None
+        self.inputs: dict[tuple[str, int | None], Any] = {}
+        """Address and beginning of an attempt, or None for the last one → its input."""
+        self.outputs: dict[tuple[str, int], Any] = {}
+        """Address and number of an event → the output of the attempt that ended with it."""
+        self.subjects: dict[str, Any] = {}
+        """Address → the subject of its approval."""
 
-    def load(
-        self,
-        flows: LinkedFlows,
-        form: str,
-        rows: Iterable[Row],
-        events: Mapping[int, Event],
-    ) -> None:
-        """Put the activations of an index into an empty log.
-
-        Most have begun once at most and succeeded. Their details are made when they are read.
-
-        Args:
-            flows: The flows of the store.
-            form: Hash of the flow of the first rows.
-            rows: The rows of the index.
-            events: Those with the remarks, and those with outputs if these are wanted.
-        """
-        graph = flows.by_hash(form).graph
-        steps, opened, begun = self.steps, self.open, self._begun
-        plain = self._begin_form(graph)
-        inside: set[str] = set()
-        """Maps and loops that have begun with those around them."""
-        for row in rows:
-            number, source, at, address, step, status, outcome, attempt, output, error = row
-            if source == GAVE and number in events:
-                event: Any = events[number]
-                output = event["value"]
-            known = steps.get(address)
-            is_over = error is None and status in _ENDED_WELL
-            if known is None:
-                is_first = not attempt if is_over else attempt and status == "running"
-                if is_first and plain[step] and address not in begun:
-                    end = address.rfind("[")
-                    if "@" in address:
-                        end = max(end, address.rfind("@"))
-                    if end > 0 and address[:end] not in inside:
-                        self._begin_wholes(address, at)
-                        inside.add(address[:end])
-                    if is_over:
-                        steps[address] = step, None, at, status, outcome, output
-                    else:
-                        steps[address] = step, at, None, status, None, None
-                        opened[address] = None
-                    continue
-            elif status == "succeeded" and is_over and type(known) is tuple and address in opened:
-                steps[address] = step, known[1], at, status, outcome, output
-                del opened[address]
-                continue
-            inside.clear()
-            if source == REMARK and events[number]["type"] == "upgraded":
-                event = events[number]
-                graph = flows.by_hash(event["after"]).graph
-                plain = self._begin_form(graph)
-            self._load_other(graph, row._replace(output=output), events)
-
-    def _load_other(self, graph: Graph, row: Row, events: Mapping[int, Event]) -> None:
-        """Put a row into the log that does not just begin or end an activation once."""
-        if row.source == REMARK:
-            event = events[row.number]
-            self._end_before_fork(row.address, event)
-            self.add(row.address, event)
-        elif row.source == AT_WORK:
-            self._reopen(row.address, row.status)
-        else:
-            self.fold(graph, row.observation)
-
-    def _begin_form(self, graph: Graph) -> list[bool]:
-        """Begin a form of the flow for the next events. Return which of its steps are plain."""
-        for address in self.steps:  # their details depend on the form before
-            self.step(address)
-        self._graph = graph
-        return ["teller" not in step and "caller" not in step for step in graph.flow["steps"]]
-
-    def states(self, only: Iterable[str] | None = None) -> Iterator[tuple[str, State]]:
-        """Yield address and state of each activation, or of those at some addresses."""
-        steps = [] if self._graph is None else self._graph.flow["steps"]
-        pairs = {
-            status: [(step["id"], status) for step in steps] for status in ("running", *_ENDED_WELL)
-        }
-        for address in self.steps if only is None else only:
-            step = self.steps[address]
-            if isinstance(step, tuple):
-                yield address, pairs[step[3]][step[0]]
-            else:
-                yield address, (step["step"], step["status"])
-
-    def read(self, address: str) -> StepInfo:
-        """Return an activation, not to be changed.
-
-        Args:
-            address: Its address, which exists.
-        """
-        known = self.steps[address]
-        if not isinstance(known, tuple):
-            return known
-        assert self._graph is not None
-        step, started, ended, status, outcome, output = known
-        log = ActivationLog()
-        if started is not None:
-            begun = (started, address, step, "running", None, 1, None, None, None)
-            log.fold(self._graph, Observation(*begun))
-        if ended is not None:
-            seen = (ended, address, step, status, outcome, 0, output, None, None)
-            log.fold(self._graph, Observation(*seen))
-        return log.read(address)
-
-    def step(self, address: str | None) -> StepInfo | None:
-        """Return an activation, to be changed. None: it has not begun."""
-        if address is None:
-            return None
-        step = self.steps.get(address)
-        if not isinstance(step, tuple):
-            return step
-        self.steps[address] = made = self.read(address)
-        self.earlier[address] = 0
-        return made
-
-    def record(self, moment: Moment, seen: list[Observation]) -> None:
-        """Record the effects of an event.
+    def record(self, moment: Moment, seen: Iterable[Observation]) -> None:
+        """Record the values of an event.
 
         Args:
             moment: The event.
-            seen: The observations. Empty afterwards.
+            seen: Its observations.
         """
-        self._end_before_fork(moment.address, moment.event)
-        for observation in seen:
-            self.fold(moment.graph, observation)
-        seen.clear()
-        if moment.event["type"] == "retry":
-            for address, _, status in at_work(moment.graph, moment.state):
-                self._reopen(address, status)
-        self.add(moment.address, moment.event)
-        step = None if moment.subject is None else self.step(moment.address)
-        if step is not None:
-            step["subject"] = moment.subject
+        for each in seen:
+            if each.input is not None:
+                self.inputs[each.address, None] = each.input
+                if each.status == "running":
+                    self.inputs[each.address, each.at] = each.input
+            if each.output is not None:
+                self.outputs.setdefault((each.address, moment.number), each.output)
+        if moment.subject is not None and moment.address is not None:
+            self.subjects[moment.address] = moment.subject
 
-    def _end_before_fork(self, address: str | None, event: Event) -> None:
-        """Record how an attempt ended in the execution that was forked while it still ran."""
-        if event["type"] != "retry" or "ended" not in event:
-            return
-        step = self.step(address)
-        for last in [] if step is None else step["tries"][-1:]:
-            if "ended_at" not in last:
-                last["status"], last["error"] = "failed", event["ended"]["error"]
-                last["ended_at"] = self._time(event["ended"]["at"])
 
-    def _reopen(self, address: str, status: str) -> None:
-        """Mark a step as running again that had ended with the failure before a retry.
+class Steps:
+    """The steps of an execution after some of its events.
+
+    Args:
+        fetch: Reads events: from a number on, and how many.
+
+    Attributes:
+        rows: Address → rows, in order of beginning. The last one shows the step.
+        last: The last event. None: there is none.
+        values: The values that were found by a replay.
+        events: Those that have been read, by number.
+        count: Number of events.
+    """
+
+    def __init__(self, fetch: Callable[[int, int], list[Event]]) -> None:
+        self._fetch = fetch
+        self._whole = WHOLE
+        self._specs: dict[str, Any] = {}
+        self.rows: dict[str, list[StepRow]] = {}
+        self.last: Moment | None = None
+        self.values = StepValues()
+        self.events: dict[int, Event] = {}
+        self.count = 0
+
+    @classmethod
+    def stored(
+        cls,
+        store: HistoryPort,
+        flows: LinkedFlows,
+        record: ExecutionRecord,
+        until: int | None = None,
+        *,
+        replay: bool = False,
+    ) -> Steps:
+        """Return the steps of a stored execution.
 
         Args:
-            address: Of a step that the execution is at work on.
-            status: Its status now. Empty: there was no retry.
+            store: Contains it.
+            flows: The flows of the store.
+            record: The execution.
+            until: Number of the first event to leave out. None: all are included.
+            replay: Whether to replay all events, so that the steps have all values.
         """
-        step = self.step(address)
-        if status and step is not None and "ended_at" in step:
-            del step["ended_at"]
-            step["status"] = status
-            step["outcome"] = step["output"] = step["error"] = None
-            self.open[address] = None
+        table = None if replay else store.steps(record.id)
+        rows = [] if table is None else table.all(until)
+        if not rows:
+            journal = read(store, record.id)
+            form = record.hash if until is None else first_form(journal[until:], record.hash)
+            return cls.replayed(flows, form, journal[:until])
+        steps = cls(lambda since, count: unpacked(record.id, store.events(record.id, since, count)))
+        near = read_snapshot(store, flows, record.id, until)
+        begin: Any = {"type": "", "at": near.state["now"]}
+        last = Moment(near.number - 1, begin, None, None, near.state, near.graph)
+        at = record.hash, near.graph, near.state, near.number, near.tail
+        for last in walk_on(flows, *at, partial(state_at_retry, store, flows, record.id)):
+            steps.events[last.number] = last.event
+        steps.last, steps.count = last, last.number + 1
+        steps._load(rows, last, is_past=until is not None)
+        return steps
 
-    def add(self, address: str | None, event: Event) -> None:
-        """Record an event's information on a step that was not observed by the kernel."""
-        step = self.step(address)
-        if address is None or step is None:
-            return
-        if event["type"] == "decided":
-            if "decision" in step:
-                step.setdefault("earlier_decisions", []).append(step["decision"])
-            step["decision"] = decision_view(dict(event))
-        if "evidence" in event or "log" in event:
-            _add_to_attempt(step, dict(event))
+    def _load(self, stored: Sequence[StepRow], last: Moment, *, is_past: bool) -> None:
+        """Take rows as they were, which may have got results since."""
+        at_work = cache(lambda: _statuses(last.graph, last.state))
+        for row in stored:
+            if row.since >= self.count:
+                continue
+            if row.ended_by is not None and row.ended_by < self.count and not is_past:
+                self._add(row)
+            else:
+                self._add(_then(row, self.count, at_work, is_past=is_past))
 
-    def fold(self, graph: Graph, seen: Observation) -> None:
-        """Record an observation of an activation."""
-        at = self._time(seen.at)
-        step = self.step(seen.address)
-        if step is not None and "ended_at" in step and seen.status in OVER:
-            return  # a failed step is withdrawn with its scope
-        if step is None or "ended_at" in step:
-            step = self._begin(graph, seen, at)
-            self.open[seen.address] = None
-        step["status"] = seen.status
-        if seen.input is not None:
-            step["input"] = seen.input
-        if seen.status == "running" and self._begins_late(step, seen):
-            step["tries"][-1]["started_at"] = at
-            return
-        if seen.status in ("running", "uncertain"):
-            _interrupt_attempt(step, at)
-        if seen.status == "running":
-            step["tries"].append(_attempt(seen, at, len(step["tries"]) + 1))
-        if seen.attempt:
-            step["attempts"] = max(len(step["tries"]) - self.earlier[seen.address], 1)
-        if seen.status in OVER or seen.status == "retrying":
-            _end_attempt(step, seen, at)
-        if seen.status in OVER:
-            del self.open[seen.address]
-            if seen.output is not None:
-                summary = _summary(seen, graph)
-                step |= {} if summary is None else {"summary": summary}
-            spec = graph.flow["steps"][seen.step]
-            step["ended_at"] = at
-            step["status"] = shown_status(seen, spec)
-            step["outcome"], step["output"] = seen.outcome, seen.output
-            step["error"] = None if step["status"] == "succeeded" else seen.error
+    @classmethod
+    def replayed(cls, flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> Steps:
+        """Return the steps of a journal, with all values.
 
-    def _begin_wholes(self, address: str, at: int) -> None:
-        """Begin the maps and loops whose first item or round begins."""
-        for whole in wholes(address):
-            if whole not in self._begun:
-                self._begun[whole] = self._time(at)
+        Args:
+            flows: The flows under which it was written.
+            hash: Hash of the flow that the execution runs now.
+            journal: All events.
+        """
+        steps, rows, seen = cls(lambda since, count: []), StepRows(None), list[Observation]()
+        steps.events, steps.count = dict(enumerate(journal)), len(journal)
+        for moment in walk(flows, hash, journal, seen):
+            steps.last = moment
+            steps.values.record(moment, seen)
+            rows.record(moment, seen)
+        for row in rows.take():
+            steps._add(row)
+        return steps
 
-    def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
-        """Return whether an attempt begins that an earlier process left to a later one."""
-        number = len(step["tries"]) - self.earlier.get(seen.address, 0)
-        open_tries = [attempt for attempt in step["tries"][-1:] if "ended_at" not in attempt]
-        return number == seen.attempt and bool(open_tries)
+    def _add(self, row: StepRow) -> None:
+        if row.number:
+            self.rows.setdefault(row.address, []).append(row)
+        else:
+            self._whole = row
 
-    def _time(self, at: int) -> str:
-        if self._last_time[0] != at:  # all effects of an event have the same time
-            self._last_time = at, format_time(at)
-        return self._last_time[1]
+    def states(self) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield address, step and status of each activation, in order of beginning."""
+        for address, rows in self.rows.items():
+            yield address, (rows[-1].step, rows[-1].status)
 
-    def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
-        """Return a new activation. A map or loop begins with its first item or round."""
-        node = graph.node(seen.step)
-        before = self.step(seen.address)
-        tries = [] if before is None else before["tries"]
-        self.earlier[seen.address] = len(tries)
-        self._begin_wholes(seen.address, seen.at)
-        step: StepInfo = {
-            "address": seen.address,
-            "step": node.id,
-            "kind": node.kind,
-            "status": seen.status,
-            "outcome": None,
-            "attempts": 0,
-            "started_at": self._begun.pop(seen.address, at),
-            "output": None,
-            "error": None,
+    def open(self) -> list[StepInfo]:
+        """Return what has not ended, without values."""
+        rows = self.rows.items()
+        return [self.info(address) for address, own in rows if own[-1].status not in OVER]
+
+    def warnings(self) -> list[Any]:
+        """Return the warnings that are shown, and not only kept in the journal."""
+        self._read(unpack(self._whole.notes) if self._whole.notes is not None else ())
+        events = self.notes(self._whole)
+        return [each for each in events if each["type"] == "warning" and concerns_others(each)]
+
+    def read_events(self, addresses: Iterable[str], *, outputs: bool) -> None:
+        """Read the events that the rows of some steps name.
+
+        Args:
+            addresses: Of the steps.
+            outputs: Also those with outputs.
+        """
+        wanted = set[int]()
+        for address in addresses:
+            for row in self.rows[address]:
+                if row.notes is not None:
+                    wanted.update(unpack(row.notes))
+                if outputs and row.output == GAVE and row.ended_by is not None:
+                    wanted.add(row.ended_by)
+        self._read(wanted)
+
+    def _read(self, numbers: Iterable[int]) -> None:
+        """Read events, and others along with them if that saves a query."""
+        wanted = {number for number in numbers if number < self.count} - self.events.keys()
+        since = before = -1
+        for number in [*sorted(wanted), None]:
+            if number is None or since < 0 or number > before + _READ_AT_ONCE:
+                if since >= 0:
+                    self.events.update(enumerate(self._fetch(since, before + 1 - since), since))
+                since = -1 if number is None else number
+            before = -1 if number is None else number
+
+    def notes(self, row: StepRow) -> list[Any]:
+        """Return the events that a row names, as far as the execution had come."""
+        numbers = [] if row.notes is None else unpack(row.notes)
+        return [self.events[number] for number in numbers if number in self.events]
+
+    def info(self, address: str) -> StepInfo:
+        """Return an activation, to be changed."""
+        rows = self.rows[address]
+        row, tries = rows[-1], list[AttemptInfo]()
+        for each in rows:
+            if each.began is not None:
+                tries.append(self._attempt(each, len(tries) + 1))
+        is_over = row.status in OVER
+        spec = self._spec(row.step)
+        output = self.output(row) if is_over else None
+        info: StepInfo = {
+            "address": address,
+            "step": row.step,
+            "kind": spec.get("kind", "group"),
+            "status": row.status,
+            "outcome": row.outcome if is_over else None,
+            "attempts": row.attempt,
+            "started_at": format_time(row.started),
+            "output": output,
+            "error": None if row.status == "succeeded" or not is_over else _error(row),
             "tries": tries,
         }
-        self.steps[seen.address] = step
-        return step
+        if (address, None) in self.values.inputs:
+            info["input"] = self.values.inputs[address, None]
+        if address in self.values.subjects:
+            info["subject"] = self.values.subjects[address]
+        if is_over and output is not None and "teller" in spec:
+            told = failure_told(output, spec) or registry.summary(
+                spec["teller"], spec.get("kind", ""), output
+            )
+            if told is not None:
+                info["summary"] = told
+        if is_over and row.ended is not None:
+            info["ended_at"] = format_time(row.ended)
+        ends = [place for place, each in enumerate(rows[:-1], 1) if each.status in OVER]
+        this_time = rows[ends[-1] if ends else 0 :]  # it has begun anew since
+        for event in (event for each in this_time for event in self.notes(each)):
+            if event["type"] == "decided":
+                if "decision" in info:
+                    info.setdefault("earlier_decisions", []).append(info["decision"])
+                info["decision"] = decision_view(event)
+        return info
+
+    def _attempt(self, row: StepRow, number: int) -> AttemptInfo:
+        began = row.began or 0
+        attempt: AttemptInfo = {
+            "attempt": number,
+            "status": "running",
+            "started_at": format_time(began),
+            "input": self.values.inputs.get((row.address, began)),
+        }
+        if row.ended is not None:
+            attempt["ended_at"] = format_time(row.ended)
+            attempt["status"] = _status_of_attempt(row)
+            if row.error is not None:
+                attempt["error"] = _error(row)
+            elif attempt["status"] != "interrupted":
+                attempt["output"] = self.output(row)
+            for event in self.notes(row):
+                if "evidence" in event:
+                    attempt["evidence"] = event["evidence"]
+                if "log" in event:
+                    attempt["log"] = _log_info(event["log"])
+        return attempt
+
+    def output(self, row: StepRow) -> Any:
+        """Return the output of an attempt, from events that have been read."""
+        if row.output is None or row.ended_by is None:
+            return None
+        if (row.address, row.ended_by) in self.values.outputs:
+            return self.values.outputs[row.address, row.ended_by]
+        if row.output in (GAVE, COMPUTED):
+            event: Any = self.events.get(row.ended_by, {})
+            return event.get("value") if row.output == GAVE else None
+        return unpack(row.output)
+
+    def computed(self) -> Mapping[int, set[str]]:
+        """Return where the missing outputs were computed: number of an event → addresses."""
+        wanted = defaultdict[int, set[str]](set)
+        for address, rows in self.rows.items():
+            for row in rows:
+                event = -1 if row.ended_by is None else row.ended_by
+                if row.output == COMPUTED and (address, event) not in self.values.outputs:
+                    wanted[event].add(address)
+        return wanted
+
+    def _spec(self, step: str) -> Mapping[str, Any]:
+        """Return a compiled step, from the flow that the execution runs now."""
+        assert self.last is not None
+        if not self._specs:
+            self._specs = {spec["id"]: spec for spec in self.last.graph.flow["steps"]}
+        found: Mapping[str, Any] = self._specs.get(step, {})
+        return found
+
+
+def _then(
+    row: StepRow, count: int, at_work: Callable[[], Mapping[str, str]], *, is_past: bool
+) -> StepRow:
+    """Return a row as it was after a number of events."""
+    if row.ended_by is not None and row.ended_by >= count:
+        status = at_work().get(row.address, "running")
+        row = row._replace(
+            status=status, outcome=None, ended=None, ended_by=None, output=None, error=None
+        )
+    elif is_past and row.status not in OVER and row.until is None:
+        row = row._replace(status=at_work().get(row.address, row.status))
+    if row.began_by is not None and row.began_by >= count:
+        row = row._replace(began=None, began_by=None)
+    return row
+
+
+def concerns_others(warning: Mapping[str, Any]) -> bool:
+    """Return whether a warning is shown, and not only kept in the journal.
+
+    A refused decision is kept for an audit: the user who tried to decide received it.
+
+    Args:
+        warning: The event, or a view of it.
+    """
+    return bool(warning["about"] != "decision")
+
+
+def _statuses(graph: Graph, state: State) -> dict[str, str]:
+    """Return the status of all that an execution is at work on, by address."""
+    view = View(graph, state)
+    statuses = {view.step_address(act): "running" for act in state["acts"].values()}
+    for unit in state["units"].values():
+        statuses[view.address(unit)] = _OF_PHASES.get(unit["phase"], "waiting")
+    return statuses
+
+
+def _error(row: StepRow) -> Any:
+    return None if row.error is None else unpack(row.error)
+
+
+def _status_of_attempt(row: StepRow) -> str:
+    if row.error is not None:
+        return "failed"
+    if row.status not in OVER:
+        return "interrupted"
+    return "succeeded" if row.status == "failed" else row.status
 
 
 def wait_with_what_is_inside(steps: Iterable[StepInfo]) -> None:
@@ -325,17 +384,6 @@ def stop_with(steps: Iterable[StepInfo], status: str) -> None:
         for each in (step, *step["tries"]):
             if each["status"] == "running":
                 each["status"] = stopped
-
-
-def _add_to_attempt(step: StepInfo, event: dict[str, Any]) -> None:
-    """Record the evidence of a failed attempt, and the log of any attempt."""
-    for attempt in reversed(step["tries"]):
-        if "ended_at" in attempt:
-            if "evidence" in event:
-                attempt["evidence"] = event["evidence"]
-            if "log" in event:
-                attempt["log"] = _log_info(event["log"])
-            return
 
 
 def _log_info(log: Log) -> LogInfo:
@@ -381,42 +429,29 @@ def add_times(steps: Iterable[StepInfo]) -> StepInfo:
     return all_steps
 
 
-def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
-    return {
-        "attempt": number,
-        "status": "running",
-        "started_at": at,
-        "input": seen.input,
+def listed(step: StepInfo) -> StepInfo:
+    """Return what lists and timelines show of an activation."""
+    shown: StepInfo = {
+        "address": step["address"],
+        "step": step["step"],
+        "kind": step["kind"],
+        "status": step["status"],
+        "attempts": step["attempts"],
+        "started_at": step["started_at"],
+        "error": step["error"],
+        "tries": [_timed(attempt) for attempt in step["tries"]],
     }
+    if "ended_at" in step:
+        shown["ended_at"] = step["ended_at"]
+    return shown
 
 
-def _interrupt_attempt(step: StepInfo, at: str) -> None:
-    """Note that the process of an attempt is gone: another attempt begins, or an operator is asked.
-
-    The time of its end is unknown. It was noticed at the time `at`.
-    """
-    for last in step["tries"][-1:]:
-        if "ended_at" not in last:
-            last["status"], last["ended_at"] = "interrupted", at
-
-
-def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
-    tries = step["tries"]
-    if not tries or "ended_at" in tries[-1]:
-        return
-    last = tries[-1]
-    last["status"] = "failed" if seen.error is not None else seen.status
-    last["ended_at"] = at
-    if seen.error is not None:
-        last["error"] = seen.error
-    else:
-        last["output"] = seen.output
-
-
-def _summary(seen: Observation, graph: Graph) -> str | None:
-    """Return a line about the output of a generated flow's step, such as an answer to a call."""
-    spec, teller = graph.flow["steps"][seen.step], graph.node(seen.step).teller
-    if teller is not None:
-        kind = spec.get("kind", "")
-        return failure_told(seen, spec) or registry.summary(teller, kind, seen.output)
-    return None
+def _timed(attempt: AttemptInfo) -> AttemptInfo:
+    timed: AttemptInfo = {
+        "attempt": attempt["attempt"],
+        "status": attempt["status"],
+        "started_at": attempt["started_at"],
+    }
+    if "ended_at" in attempt:
+        timed["ended_at"] = attempt["ended_at"]
+    return timed

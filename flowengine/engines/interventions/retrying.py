@@ -36,7 +36,7 @@ from flowengine.engines.interventions.upgrading import (
     upgraded,
 )
 from flowengine.engines.running.driving import Driving
-from flowengine.engines.snapshots import read_index, read_snapshot
+from flowengine.engines.snapshots import read_snapshot
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.flow.building.flow import Flow
 from flowengine.journal.records import ExecutionRecord
@@ -255,13 +255,13 @@ def fork_point(host: Host, record: ExecutionRecord) -> str | None:
 def _before_failure(host: Host, record: ExecutionRecord) -> Line | None:
     """Return a failed execution since the last snapshot before anything in it failed.
 
-    None: its index does not show that, or it was retried.
+    None: the store has no rows that show that, or it was retried.
     """
-    indexed = read_index(host.store, host.flows, record, values=False)
-    if indexed is None:
+    table = host.store.steps(record.id)
+    if table is None:
         return None
-    failed = (row.number for row in indexed.rows if row.error is not None)
-    until = next(failed, indexed.number) + 1
+    failed = table.first_failure()
+    until = None if failed is None else failed + 1
     near = read_snapshot(host.store, host.flows, record.id, until)
     events = unpacked(record.id, host.store.events(record.id, near.number))
     if any("back" in event for event in events):

@@ -205,7 +205,7 @@ class MemoryStore(JournalStore):
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
         with self._lock:
             is_one_event = len(appends) == 1 == len(appends[0].events)
-            is_one_event = is_one_event and appends[0][4:] == EVENTS_ALONE
+            is_one_event = is_one_event and appends[0][5:] == EVENTS_ALONE
             if is_one_event and self._append_event(appends[0]):
                 return [None]
             # First everything that can fail, for all appends, so that no write is partial.
@@ -391,6 +391,9 @@ class MemoryStore(JournalStore):
             since = max(since - journal.first, 0)
             end = None if limit is None else since + limit
             return journal.entries[since:end]
+
+    def steps(self, id: str) -> None:
+        return None
 
     def number_events(self) -> int:
         with self._lock:

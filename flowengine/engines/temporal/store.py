@@ -38,7 +38,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.executions.parts import claims_in
-from flowengine.engines.executions.step_index import REWRITES
+from flowengine.engines.executions.step_rows import REWRITES
 from flowengine.engines.temporal.connection import PATIENCE, Address, TemporalConnection
 from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
 from flowengine.engines.temporal.keys import keys
@@ -350,6 +350,9 @@ class TemporalStore:
             if not (page and is_more):  # newer events are for the next reader
                 break
         return entries
+
+    def steps(self, id: str) -> None:
+        return None
 
     def number_events(self) -> NoReturn:
         raise unsupported("the events of all executions in one order")

@@ -44,6 +44,7 @@ from flowengine.journal.sqlite.rows import (
     shortened,
 )
 from flowengine.journal.sqlite.search import keep_up
+from flowengine.journal.sqlite.steps import write_steps
 from flowengine.kernel.notation.addresses import wait_id
 
 ANYONE = ""
@@ -85,6 +86,8 @@ def write(
         queries.APPEND,
         [event_row(number, seq, event) for seq, event in enumerate(append.events, append.seq)],
     )
+    if append.steps:
+        write_steps(connection, number, append.steps)
     _write_index(connection, number, append)
     if append.release if append.head is None else append.head.status in ENDED:
         end_claims_of_ended(connection, number)

@@ -174,6 +174,7 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any], holder: Owner) -> 
         FIRST_EPOCH,
         0,
         [(at, payload) for _, at, payload in journal["entries"]],
+        (),
         new_of(record)._replace(owner=holder.id),
         ExecutionHead(record.status, record.changed_at, record.due),
         [shown for _, shown in waits],

@@ -657,6 +657,7 @@ PRUNE = (
     AND sender = (SELECT id FROM executions WHERE number = :number)""",
     "DELETE FROM events WHERE id >= :number << 32 AND id < (:number + 1) << 32",
     "DELETE FROM snapshots WHERE execution = :number",
+    "DELETE FROM steps WHERE id >= :number << 32 AND id < (:number + 1) << 32",
     "DELETE FROM lists WHERE execution = :number",
     "DELETE FROM votes WHERE wait IN (SELECT number FROM waits WHERE execution = :number)",
     "DELETE FROM assignees WHERE wait IN (SELECT number FROM waits WHERE execution = :number)",

@@ -5,6 +5,7 @@ A file has the number of their format as its `user_version`. A file of another f
 
 from __future__ import annotations
 
+from flowengine.journal.sqlite.steps import TABLE as STEPS
 from flowengine.store_folder import APPLICATION_ID
 
 FORMAT = 1
@@ -40,6 +41,7 @@ TABLES = (
     """CREATE TABLE snapshots (
         execution INTEGER NOT NULL, seq INTEGER NOT NULL, sum INTEGER NOT NULL,
         state BLOB NOT NULL, UNIQUE (execution, seq))""",
+    STEPS,
     # Lease holders.
     """CREATE TABLE owners (
         id TEXT PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER NOT NULL, host TEXT NOT NULL,

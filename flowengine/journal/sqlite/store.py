@@ -57,7 +57,7 @@ from flowengine.journal.short_ids import (
     the_one_of,
 )
 from flowengine.journal.sqlite import claims, moving, pages, pruning, queries, schema, search
-from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
+from flowengine.journal.sqlite.appends import create_waiting, find_number, write
 from flowengine.journal.sqlite.claims import end_claims_of_ended, list_budgets
 from flowengine.journal.sqlite.database import ERRORS, StoreDatabase
 from flowengine.journal.sqlite.rows import (
@@ -70,6 +70,7 @@ from flowengine.journal.sqlite.rows import (
     read_lists,
     read_wait,
 )
+from flowengine.journal.sqlite.steps import SqliteSteps, write_steps
 from flowengine.journal.store import Durability, ExecutionCopy
 
 _MOST_WITH_PREFIX = 10_000
@@ -194,10 +195,6 @@ class SqliteStore:
     # -- journals
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
-        if len(appends) == 1 and len(appends[0].events) == 1 and appends[0][4:] == EVENTS_ALONE:
-            number = self._numbers.get(appends[0].execution)
-            if number is not None:
-                return [self._append_event(number, appends[0])]
         with self._database.writing() as connection:
             written = [self._write(connection, append) for append in appends]
         for append, (number, refusal) in zip(appends, written, strict=True):
@@ -210,39 +207,14 @@ class SqliteStore:
     def _write(self, connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict | None]:
         """Write one of several appends, like `write`, in one statement if possible."""
         number = self._numbers.get(append.execution)
-        if number is not None and len(append.events) == 1 and append[4:] == EVENTS_ALONE:
+        if number is not None and len(append.events) == 1 and append[5:] == EVENTS_ALONE:
             row = event_row(number, append.seq, append.events[0])
             written = connection.execute(queries.APPEND_FENCED, (*row, number, append.epoch))
             if written.rowcount == 1:
+                write_steps(connection, number, append.steps)
                 return number, None
             del self._numbers[append.execution]
         return write(connection, append, number)
-
-    def _append_event(self, number: int, append: Append) -> Conflict | None:
-        """Write one event, the commit of a step in a chain, as cheaply as possible in SQLite.
-
-        One statement outside of a transaction is a transaction. It takes the write lock before it
-        reads the lease, so the epoch cannot change between the check and the insert.
-
-        Args:
-            number: Number of the execution.
-            append: Contains one event and nothing else.
-
-        Returns:
-            None, or `LeaseLost`.
-        """
-        connection = self._database.connection()
-        try:
-            row = event_row(number, append.seq, append.events[0])
-            with connection.using:
-                cursor = connection.execute(queries.APPEND_FENCED, (*row, number, append.epoch))
-                if cursor.rowcount == 1:
-                    self._database.check_place()
-                    return None
-                self._numbers.pop(append.execution, None)
-                return lease_lost(connection, append.execution, number)
-        except ERRORS as error:
-            raise self._database.explain(error) from error
 
     def execution(self, id: str) -> ExecutionRecord:
         with self._database.reading() as connection:
@@ -268,6 +240,9 @@ class SqliteStore:
         with self._database.reading() as connection:
             number = find_number(connection, id)
             return _read_journal(connection, number, id, max(since, 0), limit)
+
+    def steps(self, id: str) -> SqliteSteps:
+        return SqliteSteps(self._database.reading, id)
 
     def number_events(self) -> int:
         if not self._is_numbered():

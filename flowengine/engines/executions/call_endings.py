@@ -33,21 +33,21 @@ def shown_status(seen: Observation, step: Mapping[str, Any]) -> str:
     if seen.status not in ("succeeded", "failed") or "caller" not in step:
         return seen.status
     if seen.error is None:
-        return "failed" if failure_told(seen, step) is not None else seen.status
+        return "failed" if failure_told(seen.output, step) is not None else seen.status
 
     if is_over_call_limit(seen.error):
         return "refused"
     return NOT_MADE.get(seen.error["type"], "failed")
 
 
-def failure_told(seen: Observation, step: Mapping[str, Any]) -> str | None:
+def failure_told(output: Any, step: Mapping[str, Any]) -> str | None:
     """Return why a call has failed whose step succeeded without an error, or None.
 
     Args:
-        seen: The observation of the step.
+        output: The output of the step.
         step: The step, compiled.
     """
-    if seen.output is None or "teller" not in step:
+    if output is None or "teller" not in step:
         return None
 
-    return registry.failure_of(step["teller"], step.get("kind", ""), seen.output)
+    return registry.failure_of(step["teller"], step.get("kind", ""), output)

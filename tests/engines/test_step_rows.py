@@ -1,5 +1,5 @@
 # Shows V51
-"""Long executions that no process has shown: their steps are in an index, not replayed."""
+"""Steps as rows: every view is that of a replay, and little is replayed for it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.executions import execution, linked_flows
-from flowengine.engines.inspection import history, replayed
-from flowengine.engines.inspection.steps import ActivationLog
 from flowengine.engines.interventions import retrying
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel import advance
@@ -80,7 +78,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> P
 def server() -> Iterator[Engine]:
     """Return the engine of a server that was just started."""
     with Engine("store") as engine:
-        engine.keep_histories()
         yield engine
 
 
@@ -88,21 +85,18 @@ def server() -> Iterator[Engine]:
 def replaying(patch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """Return the engine of a server that finds no index."""
     with patch.context() as patched, server() as engine:
-        patched.setattr(replayed, "read_index", lambda *_, **__: None)
-        patched.setattr(history, "step_with_values", lambda *_: None)
+        patched.setattr(SqliteStore, "steps", lambda *_: None)
         yield engine
 
 
 def overview(engine: Engine, id: str, until: int | None = None) -> Any:
     """Return what the page shows of the steps."""
-    with engine.executions.folds(id, until=until) as (info, folds):
-        begun = info["started_at"]
-        levels = [
-            shown(folds.level(at).rows) for at in ("", "each", "each[7]", "rounds@3", "plain")
-        ]
-        failed = [(step["address"], step["error"]) for step in folds.failures()[0]]
-        lines = timeline(folds, begun, 2**45, "", 0, (0, 0)).bars
-        return deepcopy((info, levels, folds.statuses(), failed, lines))
+    info, folds = engine.executions.folds(id, until=until)
+    begun = info["started_at"]
+    levels = [shown(folds.level(at).rows) for at in ("", "each", "each[7]", "rounds@3", "plain")]
+    failed = [(step["address"], step["error"]) for step in folds.failures()[0]]
+    lines = timeline(folds, begun, 2**45, "", 0, (0, 0)).bars
+    return deepcopy((info, levels, folds.statuses(), failed, lines))
 
 
 def one(engine: Engine, id: str, step: Any) -> Any:
@@ -185,15 +179,14 @@ def test_every_view_is_that_of_a_replay(
 
 
 def test_a_past_moment_is_replayed_from_a_snapshot_near_by(
-    folder: Path, applied: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+    folder: Path, applied: Callable[[], int]
 ) -> None:
     with Engine("store") as driver:
         result = driver.run("long.yaml")
         approve_all(driver, result)
         id = result.execution
         length = len(list(driver.executions.events(id)))
-    with server() as engine, monkeypatch.context() as patch:
-        patch.delattr(ActivationLog, "record")  # the steps of all events are in the index
+    with server() as engine:
         applied()
         overview(engine, id, length // 2)
         assert applied() < length / 2

@@ -1,11 +1,8 @@
 # Shows F34
-"""Agents' work is shown from an index beside the snapshots, exactly like from a replay."""
+"""Agents' work is shown from rows, exactly like from a replay."""
 
 from __future__ import annotations
 
-import sqlite3
-import zlib
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +10,7 @@ import pytest
 
 from flowengine.engines.executions import execution as executions
 from flowengine.engines.executions import linked_flows
-from flowengine.engines.executions.step_index import NAME as INDEX
-from flowengine.engines.inspection import replayed
-from flowengine.errors import StoreError
-from flowengine.journal.encoding import pack
-from flowengine.journal.records import ListPart
-from flowengine.journal.sqlite.rows import list_sum
+from flowengine.journal.sqlite.store import SqliteStore
 from tests.agents.flows import Case, call, flow
 from tests.replacing import Limits
 
@@ -35,7 +27,7 @@ SCRIPT: list[Any] = [
 
 @pytest.fixture(autouse=True)
 def often(limits: Limits) -> None:
-    """Take frequent snapshots, so that most is in the index."""
+    """Take frequent snapshots, so that little is replayed."""
     limits(executions, SMALLEST_TAIL=500)
 
 
@@ -57,14 +49,9 @@ def both_ways(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the result of `show`, after comparing it with that of a replay."""
     with case.engine_open() as engine, monkeypatch.context() as patch:
         shown = engine.executions.show(case.id)
-        patch.setattr(replayed, "read_index", lambda *_, **__: None)
+        patch.setattr(SqliteStore, "steps", lambda *_: None)
         assert shown == engine.executions.show(case.id)
     return shown
-
-
-def parts(case: Case) -> list[Any]:
-    with case.engine_open() as engine:
-        return [part for part in engine.store.load(case.id).lists if part.name == INDEX]
 
 
 def test_it_is_shown_as_by_a_replay_without_one(
@@ -72,7 +59,6 @@ def test_it_is_shown_as_by_a_replay_without_one(
 ) -> None:
     case = Case(tmp_path, flow(AGENT), SCRIPT)
     assert case.run().status == "succeeded"
-    assert len(parts(case)) > 3
     applied.clear()
 
     with case.engine_open() as engine:
@@ -84,20 +70,3 @@ def test_it_is_shown_as_by_a_replay_without_one(
     assert by_address["ask/first@4"]["attempts"] == 1
     assert by_address["ask/first@3"]["attempts"] == 2
     assert "x" * 300 in str(by_address["ask/first@1/boom"]["error"])
-
-
-@pytest.mark.parametrize("what", [{}, [], [[0]], [[2, 99, None]], [[7] * 9]])
-def test_an_index_that_cannot_be_is_damage(tmp_path: Path, what: Any) -> None:
-    case = Case(tmp_path, flow(AGENT), SCRIPT)
-    case.run()
-    first = parts(case)[0]
-    damaged = ListPart(first.name, first.first, zlib.compress(pack(what)))
-    path = next((tmp_path / "store.db").glob("*.db"))
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(
-            "UPDATE lists SET items = ?, sum = ? WHERE name = ? AND first = 0",
-            (damaged.items, list_sum(damaged), INDEX),
-        )
-
-    with case.engine_open() as engine, pytest.raises(StoreError, match=case.id):
-        engine.executions.show(case.id)

@@ -1,0 +1,346 @@
+"""The rows of the steps of an execution: what the kernel observes, folded into one row an attempt.
+
+A store in a directory writes them in the commit. Elsewhere they are made by a replay when a view
+needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from flowengine.engines.executions.call_endings import shown_status
+from flowengine.engines.executions.moments import Moment
+from flowengine.engines.executions.subjects import address_of
+from flowengine.errors import InputError
+from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.reading import StepTable
+from flowengine.journal.records import COMPUTED, GAVE, OVER, StepRow
+from flowengine.kernel import Graph
+from flowengine.kernel.commands import Observation, Run
+from flowengine.kernel.events import Event
+from flowengine.kernel.notation.addresses import wholes
+from flowengine.kernel.state.records import State
+from flowengine.kernel.view import View
+
+REWRITES = frozenset({"retry", "upgraded"})
+"""Events that change the current work of the execution."""
+_NOTED = REWRITES | {"decided", "warning"}
+_INLINE = 1024
+"""Bytes of the largest output that is copied. A larger one that is not the value of an event, such
+as the list of a map, is computed again when it is shown."""
+OF_WHOLE = REWRITES | {"warning"}
+"""Events about the execution as a whole."""
+_RETRIED = "retried"
+WHOLE = StepRow(0, "", "", "", None, 0, 0, 0, *(None,) * 8)
+"""The row of an execution to which nothing of that has happened."""
+_ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled"})
+"""Statuses with which the kernel ends a step."""
+_WHOLES = frozenset({"loop", "map", "exchange"})
+"""Keys of steps that have items or rounds."""
+_FORGOTTEN = OVER - {"failed"}
+_BETWEEN = frozenset({"retrying", "uncertain"})
+_ABSENT: Any = object()
+_row: Callable[[tuple[Any, ...]], StepRow] = partial(tuple.__new__, StepRow)  # there are many
+
+
+class StepRows:
+    """The changes of rows since the last commit.
+
+    Args:
+        stored: The stored rows. None: there are none, and none will be stored.
+        is_new: Whether none is stored yet.
+
+    Attributes:
+        noted: Receives each applied event, and then the kernel's observations, of which `take`
+            makes rows.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_changed",
+        "_gone",
+        "_is_new",
+        "_keeps",
+        "_last",
+        "_next",
+        "_remark",
+        "_rows",
+        "_stored",
+        "noted",
+    )
+
+    def __init__(self, stored: StepTable | None, *, is_new: bool = True) -> None:
+        self.noted: list[Any] = []
+        self._stored = stored
+        self._rows: dict[str, StepRow] = {}
+        """Address → row, of what has not ended or has failed. After a retry, of all."""
+        self._keeps = False
+        """Whether it was retried."""
+        self._is_new = is_new
+        self._last = 0 if is_new else -1
+        """Number of the newest row. Negative: the stored rows are not read yet."""
+        self._next = 0
+        """Number of the next event."""
+        self._changed: dict[int, StepRow] = {}
+        self._gone: dict[str, StepRow] = {}
+        """Those that ended with the current event."""
+        self._begun: dict[str, int] = {}
+        """When the first item or round of a map or loop that has not ended began."""
+        self._remark: str | None = None
+
+    def before(self, graph: Graph, state: State, event: Event) -> None:
+        """Note an event that is about to be applied. A result without a log may just be added."""
+        self.noted.append(event)
+        self._note_remark(event, address_of(graph, state, event) if _is_noted(event) else None)
+
+    def after(self, graph: Graph, state: State, event: Event) -> None:
+        """Note an event that `before` has noted, and that has been applied."""
+        if self._remark is not None:
+            self.noted.append([self._remark])
+            self._remark = None
+        if event["type"] == "retry":
+            self.noted += map(list, at_work(graph, state))
+
+    def record(self, moment: Moment, seen: list[Observation]) -> None:
+        """Note an event that was replayed.
+
+        Args:
+            moment: The event.
+            seen: The observations. Empty afterwards.
+        """
+        self.noted.append(moment.event)
+        self._note_remark(moment.event, moment.address)
+        self.noted += seen
+        seen.clear()
+        self.after(moment.graph, moment.state, moment.event)
+        self.write(moment.graph, moment.number)
+
+    def _note_remark(self, event: Event, address: str | None) -> None:
+        """Note an event with further information, which follows the observations of most events."""
+        if not _is_noted(event):
+            return
+        if event["type"] in REWRITES:
+            self.noted.append([address or ""])
+        else:
+            self._remark = address or ""
+
+    def undo(self, event: Event) -> None:
+        """Forget an event that could not be applied."""
+        self._remark = None
+        for place in reversed(range(len(self.noted))):
+            if self.noted[place] is event:
+                del self.noted[place:]
+
+    def take(self) -> list[StepRow]:
+        """Return the new and changed rows since the last call."""
+        changed = [*self._changed.values()]
+        self._changed.clear()
+        return changed
+
+    def write(self, graph: Graph, number: int) -> None:
+        """Make rows of the noted events.
+
+        Args:
+            graph: The flow.
+            number: Number of the first one.
+        """
+        event: Any = None
+        number = max(number, self._next) - 1  # a past may be uncommitted, too
+        for each in self.noted:
+            kind = type(each)
+            if kind is dict:
+                event = each
+                number += 1
+                self._gone.clear()
+            elif kind is Run:
+                self._begin(number, event["at"], each[3], graph.nodes[each[2]].id, each[1])
+            elif kind is str:
+                row = self._rows[each]
+                if row[11] is not None:  # it ends between two attempts
+                    row = self._add(row, number, *row[1:4], row[5], row[6], None)
+                gave = None if event["value"] is None else GAVE
+                ended = (event["at"], number, None, gave, None, row[15])
+                self._put(_row((*row[:3], "succeeded", "ok", *row[5:10], *ended)))
+            elif kind is Observation:
+                self._fold(graph, number, event, each)
+            elif len(each) == 1:
+                self._remark_on(number, event, each[0])
+            else:
+                self._reopen(number, *each)
+        self.noted.clear()
+        self._next = number + 1
+
+    def restore(self) -> bool:
+        """Read the rows that may change, once. Return whether there are none at all."""
+        if self._last >= 0:
+            return False
+        assert self._stored is not None
+        stored = self._stored.changing()
+        self._last = max((row.number for row in stored), default=0)
+        self._keeps = any(not row.number and row.status == _RETRIED for row in stored)
+        if self._keeps:
+            stored = [*stored, *self._stored.current()]
+        for row in stored:
+            if row.until is None and (
+                self._keeps or row.status not in OVER or row.status == "failed"
+            ):
+                self._rows[row.address] = row
+        return not stored
+
+    def _put(self, row: StepRow) -> None:
+        """Add or change a row."""
+        self._changed[row[0]] = row
+        if row[3] in _FORGOTTEN and not self._keeps:
+            self._rows.pop(row[1], None)
+            self._gone[row[1]] = row
+        else:
+            self._rows[row[1]] = row
+
+    def _begin(self, number: int, at: int, address: str, step: str, attempt: int) -> None:
+        """Begin an attempt.
+
+        Args:
+            number: Number of the event.
+            at: Time.
+            address: Of the step.
+            step: Its id.
+            attempt: 0: the attempts of the step are not counted.
+        """
+        known, count = self._rows.get(address), 1 if attempt else 0
+        if known is None or known.status in OVER:
+            self._add(known, number, address, step, "running", count, self._starts(address, at), at)
+        elif known.began is None:
+            self._put(known._replace(status="running", attempt=count, began=at, began_by=number))
+        elif known.ended_by is None and attempt and known.attempt == attempt:
+            self._put(
+                known._replace(status="running", began=at, began_by=number)
+            )  # an earlier process left it
+        else:
+            if known.ended_by is None:
+                known = known._replace(status="interrupted", ended=at, ended_by=number)
+            count = known.attempt + 1 if attempt else 0
+            self._add(known, number, address, step, "running", count, known.started, at)
+
+    def _add(
+        self, before: StepRow | None, number: int, address: str, step: str, status: str,
+        attempt: int, started: int, began: int | None,
+    ) -> StepRow:  # fmt: skip
+        """Add a row, in place of the last one at the address."""
+        if before is not None:
+            self._changed[before.number] = before._replace(until=number)
+        self._last += 1
+        by = None if began is None else number
+        fields = (self._last, address, step, status, None, attempt, started, number, began, by)
+        row = _row((*fields, None, None, None, None, None, None))
+        self._put(row)
+        return row
+
+    def _fold(self, graph: Graph, number: int, event: Any, seen: Observation) -> None:
+        """Record an observation."""
+        address, status, at = seen.address, seen.status, seen.at
+        spec = graph.flow["steps"][seen.step]
+        if status == "running":
+            self._begin(number, at, address, spec["id"], seen.attempt)
+            return
+        known, is_end = self._rows.get(address), status in _ENDS
+        if known is None or known.status in OVER:
+            if is_end and (known is not None or address in self._gone):
+                return  # a failed step is withdrawn with its scope, or its last round has ended
+            started = self._starts(address, at)
+            if self._stored is not None and not self._is_new and not _WHOLES.isdisjoint(spec):
+                started = min(started, self._stored.first_inside(address) or at)
+            known = self._add(known, number, address, spec["id"], status, 0, started, None)
+        elif is_end and known.ended_by is not None:  # it ends between two attempts
+            more = spec["id"], status, known.attempt, known.started
+            known = self._add(known, number, address, *more, None)
+        if is_end:
+            status = shown_status(seen, spec)
+        if seen.attempt and not known.attempt:
+            known = known._replace(attempt=1)
+        if is_end or (status in _BETWEEN and known.began is not None and known.ended_by is None):
+            known = known._replace(
+                outcome=seen.outcome,
+                ended=at,
+                ended_by=number,
+                output=_kept(seen.output, event.get("value", _ABSENT)),
+                error=None if seen.error is None else pack(seen.error),
+            )
+        self._put(known._replace(status=status))
+
+    def _starts(self, address: str, at: int) -> int:
+        """Return when a step has begun: a map or loop with its first item or round."""
+        if "[" in address or "@" in address:
+            for whole in wholes(address):
+                self._begun.setdefault(whole, at)
+        return self._begun.pop(address, at)
+
+    def _remark_on(self, number: int, event: Any, address: str) -> None:
+        """Note the number of an event at the row that it is about."""
+        row = self._gone.get(address) or self._rows.get(address)
+        if event["type"] in OF_WHOLE:
+            row = self._rows.get("", WHOLE)
+            if event["type"] == "upgraded" and not row.step:
+                row = row._replace(step=event["before"])
+            elif event["type"] == "retry":
+                row = row._replace(status=_RETRIED)
+        if row is not None:
+            numbers = [] if row.notes is None else unpack(row.notes)
+            self._put(row._replace(notes=pack([*numbers, number])))
+        if event["type"] == "retry":
+            self._go_back(number, event, address)
+
+    def _go_back(self, number: int, event: Any, address: str) -> None:
+        """Note a retry: steps may begin anew from now on."""
+        if not self._keeps:
+            stored = () if self._stored is None else self._stored.current()
+            known = (row for row in (*stored, *self._changed.values()) if row.until is None)
+            self._rows = {row.address: row for row in known if row.number} | self._rows
+        self._keeps = True
+        row = self._rows.get(address)
+        if "ended" in event and row is not None and row.began is not None and row.ended_by is None:
+            # It still ran in the execution that was forked.
+            ended, error = event["ended"]["at"], pack(event["ended"]["error"])
+            self._put(row._replace(status="retrying", ended=ended, ended_by=number, error=error))
+
+    def _reopen(self, number: int, address: str, status: str) -> None:
+        """Continue a step after a retry that had ended with the failure before."""
+        known = self._rows.get(address)
+        if known is not None and known.status in OVER:
+            self._add(
+                known, number, address, known.step, status, known.attempt, known.started, None
+            )
+
+
+def _is_noted(event: Event) -> bool:
+    return event["type"] in _NOTED or "evidence" in event or "log" in event
+
+
+def _kept(output: Any, value: Any) -> bytes | None:
+    """Return what is stored of an output.
+
+    Args:
+        output: The output.
+        value: That of the event.
+    """
+    if output is None:
+        return None
+    if output is value:
+        return GAVE
+    try:
+        packed = pack(output)
+    except InputError:
+        return COMPUTED
+    return packed if len(packed) <= _INLINE else COMPUTED
+
+
+def at_work(graph: Graph, state: State) -> Iterator[tuple[str, str]]:
+    """Yield address and status of all that an execution is at work on."""
+    view = View(graph, state)
+    for act in state["acts"].values():
+        if not act.get("left_early"):
+            yield view.step_address(act), "running"
+    for unit in state["units"].values():
+        status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
+        yield view.address(unit), status

@@ -1,0 +1,76 @@
+"""The values of one step, replayed from the snapshots before the events about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
+from itertools import islice
+
+from flowengine.engines.executions.linked_flows import LinkedFlows, unpacked, walk_on
+from flowengine.engines.executions.moments import Moment
+from flowengine.engines.inspection.steps import StepValues
+from flowengine.engines.snapshots import read_snapshot, state_at_retry
+from flowengine.journal.encoding import unpack
+from flowengine.journal.reading import HistoryPort
+from flowengine.journal.records import ExecutionRecord, StepRow
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Event
+
+LONG = 2_000
+"""Events of an execution that takes noticeably longer to replay, or the records that they began:
+one event may begin thousands of steps."""
+_MOST_EVENTS = 50
+"""Events of one step that are looked up one by one."""
+
+
+def find_values(
+    store: HistoryPort,
+    flows: LinkedFlows,
+    record: ExecutionRecord,
+    wanted: Mapping[int, AbstractSet[str]],
+    values: StepValues,
+    also: Callable[[Moment, list[Observation]], None] | None = None,
+) -> None:
+    """Find the values of steps at some events.
+
+    Args:
+        store: Contains the execution.
+        flows: The flows of the store.
+        record: The execution.
+        wanted: Number of an event → addresses of steps. If there are many, all is replayed.
+        values: Receives the values.
+        also: Receives the events, each with the observations of the steps.
+    """
+    seen, events = list[Observation](), list[Event]()
+    moments: Iterator[Moment] = iter(())
+    following, back = 0, partial(state_at_retry, store, flows, record.id)
+    longest = LONG if len(wanted) <= _MOST_EVENTS else len(wanted) * LONG
+    for number, addresses in sorted(wanted.items()):
+        between = number + 1 - following
+        if events and between <= longest:
+            events += unpacked(record.id, store.events(record.id, following, between))
+        else:
+            near = read_snapshot(store, flows, record.id, number + 1)
+            events, following = near.tail, near.number
+            at = record.hash, near.graph, near.state, following, events
+            moments = walk_on(flows, *at, back, seen)
+        for moment in islice(moments, number + 1 - following):
+            if moment.number == number:
+                own = [each for each in seen if each.address in addresses]
+                values.record(moment, own)
+                if also is not None:
+                    also(moment, own)
+            seen.clear()
+        following = number + 1
+
+
+def events_of(rows: Iterable[StepRow]) -> set[int]:
+    """Return the numbers of the events about rows."""
+    named = ((row.since, row.began_by, row.ended_by, *_notes(row)) for row in rows)
+    return {number for of_row in named for number in of_row if number is not None}
+
+
+def _notes(row: StepRow) -> list[int]:
+    numbers: list[int] = [] if row.notes is None else unpack(row.notes)
+    return numbers

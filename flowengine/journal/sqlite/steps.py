@@ -1,0 +1,89 @@
+"""The rows of the steps of executions, in SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from flowengine.journal.records import OVER, StepRow
+from flowengine.journal.sqlite.queries import NUMBER
+
+TABLE = """CREATE TABLE steps (
+    id INTEGER PRIMARY KEY, address TEXT NOT NULL, step TEXT NOT NULL, status TEXT NOT NULL,
+    outcome TEXT, attempt INTEGER NOT NULL, started INTEGER NOT NULL, since INTEGER NOT NULL,
+    began INTEGER, began_by INTEGER, ended INTEGER, ended_by INTEGER, until INTEGER, output BLOB,
+    error BLOB, notes BLOB)"""
+"""id is the execution's number << 32 | the row's number."""
+_WRITE = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(StepRow._fields))})"
+_SELECT = f"SELECT id & 0xffffffff, {', '.join(StepRow._fields[1:])} FROM steps"
+_OWN = "id >= :first AND id < :first + (1 << 32)"
+_CURRENT = f"{_SELECT} WHERE {_OWN} AND id > :first AND until IS NULL"
+_ALL = f"{_SELECT} WHERE {_OWN} AND since < :before"
+_OVER = ", ".join(f"'{status}'" for status in sorted(OVER - {"failed"}))
+_CHANGING = f"""{_SELECT} WHERE {_OWN} AND (id = :first
+    OR id = (SELECT max(id) FROM steps WHERE {_OWN})
+    OR until IS NULL AND status NOT IN ({_OVER}))"""
+_AT = f"{_SELECT} WHERE {_OWN} AND address = :address"
+_FIRST_FAILURE = f"SELECT min(ended_by) FROM steps WHERE {_OWN} AND error IS NOT NULL"
+_FIRST_INSIDE = f"""SELECT min(started) FROM steps WHERE {_OWN} AND id > (
+    SELECT coalesce(max(id), :first) FROM steps WHERE {_OWN} AND address = :address)
+    AND (address >= :address || '[' AND address < :address || '\\'
+    OR address >= :address || '@' AND address < :address || 'A')"""
+
+
+def write_steps(connection: sqlite3.Connection, number: int, rows: Iterable[StepRow]) -> None:
+    """Add or replace rows, inside the transaction of a commit.
+
+    Args:
+        connection: In a write transaction.
+        number: Number of the execution.
+        rows: The rows.
+    """
+    first = number << 32
+    connection.executemany(_WRITE, [(first | row[0], *row[1:]) for row in rows])
+
+
+class SqliteSteps:
+    """The rows of one execution, see `StepTable` of `journal.reading`.
+
+    Args:
+        reading: Opens a connection for a read.
+        id: Full id of the execution.
+    """
+
+    def __init__(
+        self, reading: Callable[[], AbstractContextManager[sqlite3.Connection]], id: str
+    ) -> None:
+        self._reading = reading
+        self._id = id
+
+    def all(self, before: int | None = None) -> Sequence[StepRow]:
+        return self._rows(_ALL, before=2**62 if before is None else before)
+
+    def current(self) -> Sequence[StepRow]:
+        return self._rows(_CURRENT)
+
+    def changing(self) -> Sequence[StepRow]:
+        return self._rows(_CHANGING)
+
+    def at(self, address: str) -> Sequence[StepRow]:
+        return self._rows(_AT, address=address)
+
+    def first_failure(self) -> int | None:
+        found: int | None = self._read(_FIRST_FAILURE)[0][0]
+        return found
+
+    def first_inside(self, address: str) -> int | None:
+        found: int | None = self._read(_FIRST_INSIDE, address=address)[0][0]
+        return found
+
+    def _rows(self, query: str, **values: Any) -> list[StepRow]:
+        return [*map(StepRow._make, self._read(f"{query} ORDER BY id", **values))]
+
+    def _read(self, query: str, **values: Any) -> list[Any]:
+        with self._reading() as connection:
+            row = connection.execute(NUMBER, (self._id,)).fetchone()
+            first = 0 if row is None else row[0] << 32
+            return connection.execute(query, {"first": first, **values}).fetchall()
