@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from flowengine.engines.executions.growing_lists import GrowingLists, Read
+from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.linked_flows import (
     LinkedFlows,
     first_form,
@@ -21,7 +21,6 @@ from flowengine.engines.executions.linked_flows import (
     unpacked,
 )
 from flowengine.journal.reading import HistoryPort
-from flowengine.journal.records import JournalEntry
 from flowengine.journal.shapes import Sound, check_state
 from flowengine.kernel import Graph, new_state
 from flowengine.kernel.events import Event
@@ -54,7 +53,7 @@ def read_snapshot(
         until: Number of the first event to leave out. None: all are included.
     """
     loaded = store.load(execution, until)
-    hash, lists = loaded.record.hash, GrowingLists(_ReadOnce(partial(store.events, execution)))
+    hash, lists = loaded.record.hash, GrowingLists(partial(store.events, execution))
     if loaded.snapshot is None:
         journal = unpacked(execution, loaded.tail) if until is None else read(store, execution)
         graph = flows.by_hash(first_form(journal, hash)).graph
@@ -75,29 +74,6 @@ def state_at_retry(
     if near.number == number:  # a retry has a snapshot from before it
         return near.graph, near.state
     return state_before_retry(flows, near.hash, read(store, execution), number)
-
-
-class _ReadOnce:
-    """Reads events of an execution, and caches them.
-
-    The texts of a conversation, the outputs of its steps and its messages are in the same events.
-
-    Args:
-        read: Reads them from the store.
-    """
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._entries: dict[int, JournalEntry] = {}
-
-    def __call__(self, since: int, limit: int) -> list[JournalEntry]:
-        """Return at most this many events, starting at a number."""
-        wanted = range(since, since + limit)
-        known = self._entries
-        if missing := [number for number in wanted if number not in known]:
-            first, last = missing[0], missing[-1]
-            known.update((entry.seq, entry) for entry in self._read(first, last + 1 - first))
-        return [known[number] for number in wanted if number in known]
 
 
 def state_at(

@@ -25,9 +25,6 @@ class StepTable(Protocol):
     def changing(self) -> Sequence[StepRow]:
         """Return the last rows of what has not ended or has failed, the newest, and number 0."""
 
-    def at(self, address: str) -> Sequence[StepRow]:
-        """Return all rows at an address."""
-
     def first_failure(self) -> int | None:
         """Return the number of the first event with which a step failed. None: none did."""
 

@@ -213,24 +213,27 @@ class Python(StepKind):
         self, context: StepContext, function: Function, arguments: dict[str, Any]
     ) -> Any:
         """Call a function, on a thread if it could block, and return its result."""
-        import asyncio
-
         with UsersCode():
             if function.is_async or function.is_quick:
                 result = function.call(**arguments)
             else:
-                try:
-                    result = await context.on_thread(
-                        lambda: function.call(**arguments), settles=True
-                    )
-                except asyncio.CancelledError:
-                    context.log.warning(
-                        "cancelled, but a Python function cannot be stopped: %s keeps running in "
-                        "its thread until it returns, and its result is dropped",
-                        getattr(function.call, "__name__", function.call),
-                    )
-                    raise
+                result = await self._on_thread(context, function, arguments)
             return await result if hasattr(result, "__await__") else result
+
+    async def _on_thread(
+        self, context: StepContext, function: Function, arguments: dict[str, Any]
+    ) -> Any:
+        import asyncio  # quick functions do not need it
+
+        try:
+            return await context.on_thread(lambda: function.call(**arguments), settles=True)
+        except asyncio.CancelledError:
+            context.log.warning(
+                "cancelled, but a Python function cannot be stopped: %s keeps running in its "
+                "thread until it returns, and its result is dropped",
+                getattr(function.call, "__name__", function.call),
+            )
+            raise
 
     def _function(self, task: Mapping[str, Plain]) -> Function:
         key = (task["function"], task.get("folder"))

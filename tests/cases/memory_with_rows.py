@@ -37,15 +37,12 @@ class RowsInMemory:
             or (row.until is None and row.status not in OVER - {"failed"})
         ]
 
-    def at(self, address: str) -> list[StepRow]:
-        return [row for row in self.all() if row.address == address]
-
     def first_failure(self) -> int | None:
         return min((row.ended_by or 0 for row in self.all() if row.error is not None), default=None)
 
     def first_inside(self, address: str) -> int | None:
         inside = f"{address}[", f"{address}@"
-        last = max((row.number for row in self.at(address)), default=0)
+        last = max((row.number for row in self.all() if row.address == address), default=0)
         begun = (row for row in self.all() if row.number > last and row.address.startswith(inside))
         return min((row.started for row in begun), default=None)
 
@@ -73,7 +70,7 @@ def check_rows(host: Any, id: str) -> None:
     record = host.store.execution(id)
     stored = Steps.stored(host.store, host.flows, record)
     again = Steps.stored(host.store, host.flows, record, replay=True)
-    stored.read_events(stored.rows, outputs=True)
+    stored.read_events(stored.rows)
     assert _plain(stored) == _plain(again)
 
 

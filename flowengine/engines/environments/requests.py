@@ -21,6 +21,7 @@ from flowengine.kernel.notation.addresses import execution_of
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.processes import make_scratch, remove_scratch, this_process
 from flowengine.sdk.steps.context import ExecutionContext
+from flowengine.util.plain_data import with_leaves
 
 # Conversion of environment declarations in flow files into specs for the manager.
 
@@ -58,7 +59,7 @@ def spec_of(
 
 def filled(spec: Mapping[str, Plain], folder: str, secrets: Mapping[str, Plain]) -> dict[str, Any]:
     """Return the parts of a spec that do not come from a flow file."""
-    config = _literal(spec.get("config", {}))
+    config = with_leaves(spec.get("config", {}), _literal, str)
     return {"secrets": dict(secrets), "config": config, "folder": folder}
 
 
@@ -71,15 +72,9 @@ def name_with_args(spec: Mapping[str, Any]) -> str:
     return f"{name}({given})"[:_LONGEST]
 
 
-def _literal(value: Plain) -> Plain:
-    """Return data in which no text can be mistaken for a reference to a secret."""
-    if isinstance(value, str) and value.startswith("secret:"):
-        return SecretText([value])
-    if isinstance(value, dict):
-        return {key: _literal(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_literal(item) for item in value]
-    return value
+def _literal(text: str) -> Plain:
+    """Return a text that cannot be mistaken for a reference to a secret."""
+    return SecretText([text]) if text.startswith("secret:") else text
 
 
 # Requests of executions to the manager: specs, each with its name and owner.

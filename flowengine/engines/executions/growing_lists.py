@@ -117,22 +117,6 @@ class GrowingLists:
         if missing := lengths.keys() - self._stored.keys():
             raise ValueError(f"{min(missing)} is missing")
 
-    def events(self, numbers: Sequence[int]) -> Iterator[JournalEntry]:
-        """Yield events, including others that are read along with them.
-
-        Args:
-            numbers: Numbers of the events, in order.
-        """
-        if not numbers:
-            return
-        since = before = numbers[0]
-        for number in numbers[1:]:
-            if number > before + _GAP:
-                yield from self._read(since, before + 1 - since)
-                since = number
-            before = number
-        yield from self._read(since, before + 1 - since)
-
     def forget(self) -> None:
         """Forget the stored parts, so that they are read again."""
         self._stored, self._events = {}, []
@@ -146,13 +130,29 @@ class GrowingLists:
         wanted: set[bytes] = set()
         for part in parts:
             _unpacked(part, wanted.add)
-        return self._texts_at(wanted)
-
-    def _texts_at(self, wanted: set[bytes]) -> dict[bytes, str]:
         places = {packed: unpack_place(packed) for packed in wanted}
-        numbers = sorted({place.event for place in places.values()})
-        events = {entry.seq: entry.payload for entry in self.events(numbers)}
+        runs = runs_of(place.event for place in places.values())
+        entries = (entry for run in runs for entry in self._read(*run))
+        events = {entry.seq: entry.payload for entry in entries}
         return {packed: text_at(place, events[place.event]) for packed, place in places.items()}
+
+
+def runs_of(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield what to read to have some events: the number of a first one, and how many.
+
+    Args:
+        numbers: Numbers of the events. Others may be read along with them.
+    """
+    since = before = None
+    for number in sorted(set(numbers)):
+        if since is None or before is None:
+            since = number
+        elif number > before + _GAP:
+            yield since, before + 1 - since
+            since = number
+        before = number
+    if since is not None and before is not None:
+        yield since, before + 1 - since
 
 
 def grows(graph: Graph) -> bool:

@@ -26,12 +26,12 @@ from flowengine.kernel.view import View
 
 REWRITES = frozenset({"retry", "upgraded"})
 """Events that change the current work of the execution."""
-_NOTED = REWRITES | {"decided", "warning"}
 _INLINE = 1024
 """Bytes of the largest output that is copied. A larger one that is not the value of an event, such
 as the list of a map, is computed again when it is shown."""
-OF_WHOLE = REWRITES | {"warning"}
+_OF_WHOLE = REWRITES | {"warning"}
 """Events about the execution as a whole."""
+_NOTED = _OF_WHOLE | {"decided"}
 _RETRIED = "retried"
 WHOLE = StepRow(0, "", "", "", None, 0, 0, 0, *(None,) * 8)
 """The row of an execution to which nothing of that has happened."""
@@ -214,9 +214,8 @@ class StepRows:
         elif known.began is None:
             self._put(known._replace(status="running", attempt=count, began=at, began_by=number))
         elif known.ended_by is None and attempt and known.attempt == attempt:
-            self._put(
-                known._replace(status="running", began=at, began_by=number)
-            )  # an earlier process left it
+            # An earlier process left its beginning to this one.
+            self._put(known._replace(status="running", began=at, began_by=number))
         else:
             if known.ended_by is None:
                 known = known._replace(status="interrupted", ended=at, ended_by=number)
@@ -279,15 +278,14 @@ class StepRows:
     def _remark_on(self, number: int, event: Any, address: str) -> None:
         """Note the number of an event at the row that it is about."""
         row = self._gone.get(address) or self._rows.get(address)
-        if event["type"] in OF_WHOLE:
+        if event["type"] in _OF_WHOLE:
             row = self._rows.get("", WHOLE)
             if event["type"] == "upgraded" and not row.step:
                 row = row._replace(step=event["before"])
             elif event["type"] == "retry":
                 row = row._replace(status=_RETRIED)
         if row is not None:
-            numbers = [] if row.notes is None else unpack(row.notes)
-            self._put(row._replace(notes=pack([*numbers, number])))
+            self._put(row._replace(notes=pack([*notes_of(row), number])))
         if event["type"] == "retry":
             self._go_back(number, event, address)
 
@@ -304,8 +302,9 @@ class StepRows:
             ended, error = event["ended"]["at"], pack(event["ended"]["error"])
             self._put(row._replace(status="retrying", ended=ended, ended_by=number, error=error))
 
-    def _reopen(self, number: int, address: str, status: str) -> None:
+    def _reopen(self, number: int, address: str, phase: str) -> None:
         """Continue a step after a retry that had ended with the failure before."""
+        status = "waiting" if phase in ("wait", "asked", "lock") else "running"
         known = self._rows.get(address)
         if known is not None and known.status in OVER:
             self._add(
@@ -335,12 +334,17 @@ def _kept(output: Any, value: Any) -> bytes | None:
     return packed if len(packed) <= _INLINE else COMPUTED
 
 
+def notes_of(row: StepRow) -> list[int]:
+    """Return the numbers of the events about a row: decisions, logs, evidence."""
+    numbers: list[int] = [] if row.notes is None else unpack(row.notes)
+    return numbers
+
+
 def at_work(graph: Graph, state: State) -> Iterator[tuple[str, str]]:
-    """Yield address and status of all that an execution is at work on."""
+    """Yield the address of all that an execution is at work on, and the phase of a unit, or ''."""
     view = View(graph, state)
     for act in state["acts"].values():
         if not act.get("left_early"):
-            yield view.step_address(act), "running"
+            yield view.step_address(act), ""
     for unit in state["units"].values():
-        status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
-        yield view.address(unit), status
+        yield view.address(unit), unit["phase"]

@@ -19,7 +19,7 @@ from flowengine.engines.infos import EventFilter, StoreEvent
 from flowengine.engines.results import ENDED
 from flowengine.engines.snapshots import AtSnapshot, read_snapshot, state_at_retry
 from flowengine.errors import FlowEngineError
-from flowengine.journal.records import OVER, ExecutionRecord, Numbered
+from flowengine.journal.records import ExecutionRecord, Numbered
 
 FOLLOW_SECONDS = 0.2
 """Seconds between two polls of a followed journal."""
@@ -106,11 +106,11 @@ def _moments(host: Host, execution: str, start: AtSnapshot) -> Iterator[Moment |
     before = partial(state_at_retry, store, host.flows, execution)
     walked = walk_on(host.flows, start.hash, start.graph, state, following, events, before)
     end = following + len(events)
-    has_ended = state["status"] in OVER
+    has_ended = state["status"] in ENDED
     while True:
         if following < end:
             moment = next(walked)
-            following, has_ended = moment.number + 1, moment.state["status"] in OVER
+            following, has_ended = moment.number + 1, moment.state["status"] in ENDED
             yield moment
         elif more := unpacked(execution, store.events(execution, following, _BATCH)):
             events += more  # the walk continues with them

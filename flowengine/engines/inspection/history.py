@@ -32,6 +32,9 @@ from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.events import Warned
 from flowengine.kernel.notation.times import format_duration, format_time
 
+_ALL = 1 << 32
+"""More than the number of any event, which has 32 bits."""
+
 
 def show(host: Host, execution: str, step: str | None, *, tries: bool = False) -> ExecutionInfo:
     """Return all details of an execution.
@@ -61,7 +64,7 @@ def show(host: Host, execution: str, step: str | None, *, tries: bool = False) -
 
 def _read_outputs(host: Host, record: ExecutionRecord, shown: Steps) -> None:
     """Read the outputs of all steps."""
-    shown.read_events(shown.rows, outputs=True)
+    shown.read_events(shown.rows)
     find_values(host.store, host.flows, record, shown.computed(), shown.values)
 
 
@@ -77,7 +80,7 @@ def _one(host: Host, record: ExecutionRecord, shown: Steps, step: str) -> list[S
             ),
         )
     rows = shown.rows[step]
-    shown.read_events([step], outputs=True)
+    shown.read_events([step])
     wanted = {number: {step} for number in events_of(rows) if number < shown.count}
     find_values(host.store, host.flows, record, wanted, shown.values, asked.record)
     info = shown.info(step)
@@ -113,8 +116,8 @@ def folds(host: Host, execution: str, until: int | None = None) -> tuple[Executi
     wait_with_what_is_inside(not_ended.values())
     stop_with(not_ended.values(), status)
     states = (
-        (address, (step, not_ended[address]["status"] if address in not_ended else status))
-        for address, (step, status) in shown.states()
+        (address, (rows[-1].step, not_ended.get(address, {}).get("status", rows[-1].status)))
+        for address, rows in shown.rows.items()
     )
     return info, Folds(states, lambda at: not_ended.get(at) or listed(shown.info(at)))
 
@@ -181,15 +184,8 @@ def show_past(host: Host, execution: str, until: int, *, tries: bool = False) ->
 
 
 def _past(host: Host, record: ExecutionRecord, until: int) -> Steps:
-    length = _length(host, record)
     with Sound(f"the journal of execution {record.id}"):
-        return Steps.stored(host.store, host.flows, record, min(max(until, 0), length))
-
-
-def _length(host: Host, record: ExecutionRecord) -> int:
-    """Return the length of a journal."""
-    loaded = host.store.load(record.id)
-    return len(loaded.tail) + (0 if loaded.snapshot is None else loaded.snapshot[0])
+        return Steps.stored(host.store, host.flows, record, min(max(until, 0), _ALL))
 
 
 def _past_view(host: Host, record: ExecutionRecord, past: Steps) -> ExecutionInfo:
@@ -201,7 +197,8 @@ def _past_view(host: Host, record: ExecutionRecord, past: Steps) -> ExecutionInf
         return {**view, "status": "recorded", "inputs": {}, "steps": [], "waits": [], "state": {}}
     state = last.state
     view["event"] = entry_view(last.number, last.event, last.address, last.why)
-    view["entries"] = _length(host, record)
+    loaded = host.store.load(record.id)
+    view["entries"] = len(loaded.tail) + (0 if loaded.snapshot is None else loaded.snapshot[0])
     if state["status"] in ENDED:
         view["ended_at"] = format_time(state["now"])
     return {

@@ -9,9 +9,9 @@ from itertools import islice
 
 from flowengine.engines.executions.linked_flows import LinkedFlows, unpacked, walk_on
 from flowengine.engines.executions.moments import Moment
+from flowengine.engines.executions.step_rows import notes_of
 from flowengine.engines.inspection.steps import StepValues
 from flowengine.engines.snapshots import read_snapshot, state_at_retry
-from flowengine.journal.encoding import unpack
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import ExecutionRecord, StepRow
 from flowengine.kernel.commands import Observation
@@ -67,10 +67,5 @@ def find_values(
 
 def events_of(rows: Iterable[StepRow]) -> set[int]:
     """Return the numbers of the events about rows."""
-    named = ((row.since, row.began_by, row.ended_by, *_notes(row)) for row in rows)
+    named = ((row.since, row.began_by, row.ended_by, *notes_of(row)) for row in rows)
     return {number for of_row in named for number in of_row if number is not None}
-
-
-def _notes(row: StepRow) -> list[int]:
-    numbers: list[int] = [] if row.notes is None else unpack(row.notes)
-    return numbers

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 from flowengine import registry
 from flowengine.engines.executions.call_endings import failure_told
+from flowengine.engines.executions.growing_lists import runs_of
 from flowengine.engines.executions.linked_flows import (
     LinkedFlows,
     first_form,
@@ -19,7 +20,7 @@ from flowengine.engines.executions.linked_flows import (
     walk_on,
 )
 from flowengine.engines.executions.moments import Moment
-from flowengine.engines.executions.step_rows import WHOLE, StepRows
+from flowengine.engines.executions.step_rows import WHOLE, StepRows, at_work, notes_of
 from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
 from flowengine.engines.people.waits import decision_view
 from flowengine.engines.snapshots import read_snapshot, state_at_retry
@@ -31,15 +32,15 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time
 from flowengine.kernel.state.records import State
-from flowengine.kernel.view import View
 
 _SIGNS = re.compile(r"[/\[@]")
 """The ends of the addresses of steps around one."""
 _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
 """Status of an execution without a process → that of its steps that were running."""
-_OF_PHASES = {"run": "running", "scope": "running", "pause": "retrying", "ask": "uncertain"}
-_READ_AT_ONCE = 8
-"""Number of unneeded events to read if that saves a query."""
+_OF_PHASES = {
+    "": "running", "run": "running", "scope": "running", "pause": "retrying", "ask": "uncertain",
+}  # fmt: skip
+"""Phase of a unit → the status of its step. Any other: it waits."""
 
 
 class StepValues:
@@ -133,14 +134,14 @@ class Steps:
 
     def _load(self, stored: Sequence[StepRow], last: Moment, *, is_past: bool) -> None:
         """Take rows as they were, which may have got results since."""
-        at_work = cache(lambda: _statuses(last.graph, last.state))
+        statuses = cache(lambda: _statuses(last.graph, last.state))
         for row in stored:
             if row.since >= self.count:
                 continue
-            if row.ended_by is not None and row.ended_by < self.count and not is_past:
+            if row.ended_by is None or row.ended_by >= self.count or is_past:
+                self._add(_then(row, self.count, statuses, is_past=is_past))
+            else:  # most of them
                 self._add(row)
-            else:
-                self._add(_then(row, self.count, at_work, is_past=is_past))
 
     @classmethod
     def replayed(cls, flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> Steps:
@@ -167,11 +168,6 @@ class Steps:
         else:
             self._whole = row
 
-    def states(self) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Yield address, step and status of each activation, in order of beginning."""
-        for address, rows in self.rows.items():
-            yield address, (rows[-1].step, rows[-1].status)
-
     def open(self) -> list[StepInfo]:
         """Return what has not ended, without values."""
         rows = self.rows.items()
@@ -179,41 +175,28 @@ class Steps:
 
     def warnings(self) -> list[Any]:
         """Return the warnings that are shown, and not only kept in the journal."""
-        self._read(unpack(self._whole.notes) if self._whole.notes is not None else ())
+        self._read(notes_of(self._whole))
         events = self.notes(self._whole)
         return [each for each in events if each["type"] == "warning" and concerns_others(each)]
 
-    def read_events(self, addresses: Iterable[str], *, outputs: bool) -> None:
-        """Read the events that the rows of some steps name.
-
-        Args:
-            addresses: Of the steps.
-            outputs: Also those with outputs.
-        """
+    def read_events(self, addresses: Iterable[str]) -> None:
+        """Read the events that the rows of some steps name."""
         wanted = set[int]()
         for address in addresses:
             for row in self.rows[address]:
-                if row.notes is not None:
-                    wanted.update(unpack(row.notes))
-                if outputs and row.output == GAVE and row.ended_by is not None:
+                wanted.update(notes_of(row))
+                if row.output == GAVE and row.ended_by is not None:
                     wanted.add(row.ended_by)
         self._read(wanted)
 
     def _read(self, numbers: Iterable[int]) -> None:
-        """Read events, and others along with them if that saves a query."""
         wanted = {number for number in numbers if number < self.count} - self.events.keys()
-        since = before = -1
-        for number in [*sorted(wanted), None]:
-            if number is None or since < 0 or number > before + _READ_AT_ONCE:
-                if since >= 0:
-                    self.events.update(enumerate(self._fetch(since, before + 1 - since), since))
-                since = -1 if number is None else number
-            before = -1 if number is None else number
+        for since, count in runs_of(wanted):
+            self.events.update(enumerate(self._fetch(since, count), since))
 
     def notes(self, row: StepRow) -> list[Any]:
         """Return the events that a row names, as far as the execution had come."""
-        numbers = [] if row.notes is None else unpack(row.notes)
-        return [self.events[number] for number in numbers if number in self.events]
+        return [self.events[number] for number in notes_of(row) if number in self.events]
 
     def info(self, address: str) -> StepInfo:
         """Return an activation, to be changed."""
@@ -311,16 +294,16 @@ class Steps:
 
 
 def _then(
-    row: StepRow, count: int, at_work: Callable[[], Mapping[str, str]], *, is_past: bool
+    row: StepRow, count: int, statuses: Callable[[], Mapping[str, str]], *, is_past: bool
 ) -> StepRow:
     """Return a row as it was after a number of events."""
     if row.ended_by is not None and row.ended_by >= count:
-        status = at_work().get(row.address, "running")
+        status = statuses().get(row.address, "running")
         row = row._replace(
             status=status, outcome=None, ended=None, ended_by=None, output=None, error=None
         )
     elif is_past and row.status not in OVER and row.until is None:
-        row = row._replace(status=at_work().get(row.address, row.status))
+        row = row._replace(status=statuses().get(row.address, row.status))
     if row.began_by is not None and row.began_by >= count:
         row = row._replace(began=None, began_by=None)
     return row
@@ -339,11 +322,7 @@ def concerns_others(warning: Mapping[str, Any]) -> bool:
 
 def _statuses(graph: Graph, state: State) -> dict[str, str]:
     """Return the status of all that an execution is at work on, by address."""
-    view = View(graph, state)
-    statuses = {view.step_address(act): "running" for act in state["acts"].values()}
-    for unit in state["units"].values():
-        statuses[view.address(unit)] = _OF_PHASES.get(unit["phase"], "waiting")
-    return statuses
+    return {address: _OF_PHASES.get(phase, "waiting") for address, phase in at_work(graph, state)}
 
 
 def _error(row: StepRow) -> Any:

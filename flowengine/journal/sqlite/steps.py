@@ -25,7 +25,6 @@ _OVER = ", ".join(f"'{status}'" for status in sorted(OVER - {"failed"}))
 _CHANGING = f"""{_SELECT} WHERE {_OWN} AND (id = :first
     OR id = (SELECT max(id) FROM steps WHERE {_OWN})
     OR until IS NULL AND status NOT IN ({_OVER}))"""
-_AT = f"{_SELECT} WHERE {_OWN} AND address = :address"
 _FIRST_FAILURE = f"SELECT min(ended_by) FROM steps WHERE {_OWN} AND error IS NOT NULL"
 _FIRST_INSIDE = f"""SELECT min(started) FROM steps WHERE {_OWN} AND id > (
     SELECT coalesce(max(id), :first) FROM steps WHERE {_OWN} AND address = :address)
@@ -67,9 +66,6 @@ class SqliteSteps:
 
     def changing(self) -> Sequence[StepRow]:
         return self._rows(_CHANGING)
-
-    def at(self, address: str) -> Sequence[StepRow]:
-        return self._rows(_AT, address=address)
 
     def first_failure(self) -> int | None:
         found: int | None = self._read(_FIRST_FAILURE)[0][0]
