@@ -99,25 +99,24 @@ def echo(text: str) -> str:
 
 
 class Counting:
-    """`count()` increments a counter in a file."""
+    """`count()` adds a byte to a file, so that a test may read it at any time."""
 
     def __init__(self, folder: Path) -> None:
-        self.file = folder / "count"
-        self.file.write_text("0")
-        file = self.file
+        self.file = file = folder / "count"
+        file.touch()
 
         @tool
         def count() -> str:
             """Count one more."""
-            n = int(file.read_text()) + 1
-            file.write_text(str(n))
-            return str(n)
+            with file.open("ab") as counter:
+                counter.write(b".")
+            return str(file.stat().st_size)
 
         self.tool = count
 
     @property
     def n(self) -> int:
-        return int(self.file.read_text())
+        return self.file.stat().st_size
 
 
 class Slow:
