@@ -285,7 +285,7 @@ def plain(text: str, waits: dict[str, str]) -> list[str]:
     for shown, real in waits.items():
         text = re.sub(rf"\b({shown}|{real})\b", "WAIT", text)
     text = text.replace(current_user(), "user:ana")  # the user who runs the tests
-    text = re.sub(r"\b[0-9a-f]{12}([0-9a-f]{14})?\b", "HASH", text)
+    text = re.sub(r'("?)\b[0-9a-f]{12}(?:[0-9a-f]{14})?\b\1', "HASH", text)
     text = re.sub(r"\b01[0-9a-z]{6,24}\b", "EXECUTION", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"(\d+[dhm] )*\b[\d.]+[ms]?s\b|(\d+m \d+s)", "DURATION", text)

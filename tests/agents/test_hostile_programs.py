@@ -72,7 +72,7 @@ call, host = program._call, program._host
         (
             "a large message",
             f"{FIND}host.end.sendall(bytes([0, 0, 0, 9]) + bytes(4) + b'x' * 2**24)",
-            "Error: Crashed: the process of the program was ended by SIGKILL",
+            "Error: Crashed: the process of the program ",  # killed, unless it ends before that
         ),
         ("a long result", "'x' * 10**5", "characters left out"),
         ("floods", "print('x' * 10**6)", "It printed:"),

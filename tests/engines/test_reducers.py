@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flowengine.engines.attempts.outcome import succeeded
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import LinkedFlows, read, walk
-from flowengine.engines.flows import LANGUAGE
+from flowengine.engines.flows import LANGUAGE, load
 from flowengine.engines.running.recovery import recover
 from flowengine.journal.encoding import pack
 from flowengine.kernel.commands import Run
@@ -169,3 +172,55 @@ steps: [{id: work, python: "effects:act", set: {amount: 2}}]
         execution.apply_queue()
 
         assert execution.state["vars"]["amount"][0] == 42
+
+
+CALLERS = """
+state: {notes: {type: array, default: [], reducer: {python: "callers:slowly"}}}
+steps:
+  - {id: write, set: {notes: a}}
+  - {id: on_the_loop, call: quickly}
+  - {id: pause, wait: 10ms}
+  - {id: in_a_task, python: "callers:later"}
+outputs: {seen: "${{ [steps.on_the_loop.output, steps.in_a_task.output] }}"}
+tools: {quickly: {python: "callers:now", args: {type: object}, effect: pure}}
+"""
+WHO = """
+import time
+from contextvars import ContextVar
+from flowengine import quick
+
+WHO = ContextVar("who", default="nobody")
+
+def slowly(old, new):
+    time.sleep(0.2)
+    return [*old, new]
+
+@quick
+def now() -> str:
+    return WHO.get()
+
+async def later() -> str:
+    return WHO.get()
+"""
+
+
+def test_steps_after_a_reducer_or_a_pause_run_in_the_context_of_their_caller(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "callers.py").write_text(WHO)
+    flow = load(world.make(tmp_path, CALLERS))
+
+    async def run(engine: Engine, who: str) -> Any:
+        [module] = [
+            one for name, one in sys.modules.items() if re.fullmatch(r"_flow_\w+\.callers", name)
+        ]
+        module.WHO.set(who)
+        return (await engine.run_async(flow)).outputs
+
+    async def all_at_once() -> list[Any]:
+        with Engine(None) as engine:
+            await engine.run_async(flow)  # imports the module
+            return await asyncio.gather(*(run(engine, who) for who in "abc"))
+
+    forget_modules()
+    assert asyncio.run(all_at_once()) == [{"seen": [who, who]} for who in "abc"]

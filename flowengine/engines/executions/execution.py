@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.printed import Printed
@@ -142,6 +143,7 @@ class Execution:
         reductions: The reducers in Python that its events need, if they are not waited for.
         recovered: Number of events once the interruption by the death of its last process is on
             disk. None: its last process did not die.
+        around: The context of the caller that started or continued it, in which its steps run.
         outer: The attempt that started it, if the budgets and rules around that apply.
         depth: How many executions enclose it in this process.
     """
@@ -173,6 +175,7 @@ class Execution:
         "_stored_rows",
         "_tail",
         "_taken",
+        "around",
         "commands",
         "context",
         "depth",
@@ -218,6 +221,7 @@ class Execution:
         self._read = read
         self._stored_rows = stored_rows
         self._step_rows = None if stored_rows is None else StepRows(stored_rows)
+        self.around = copy_context()
         self.id = id
         self.linked = linked
         self.context = context

@@ -153,6 +153,10 @@ class Local(Driver):
             self._loop.call_soon(self._turns)
 
     def _moves(self, execution: Execution, until: float | None = None) -> bool:
+        # Timers, other threads and other executions wake the loop, each in a context of its own.
+        return execution.around.copy().run(self._applies, execution, until)
+
+    def _applies(self, execution: Execution, until: float | None) -> bool:
         """Apply its events as a driver does, but never wait for a reducer in Python."""
         reductions = execution.reductions
         if reductions is None or not execution.can_go_back:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import Context
 from functools import partial
 from typing import Any
 
@@ -66,16 +66,19 @@ class Work:
                 continue  # it was halted
             if isinstance(command, Run):
                 before = execution.work.get(command.unit)
-                attempt = self._attempt_in_task(execution, command, before, copy_context())
-                execution.work[command.unit] = self._loop.create_task(attempt)
+                attempt = self._attempt_in_task(execution, command, before, execution.around.copy())
+                task = self._loop.create_task(attempt, context=execution.around.copy())
+                execution.work[command.unit] = task
                 continue
             if isinstance(command, DriveChild):
                 if command.id not in execution.work:
-                    task = self._loop.create_task(self._drive_child(execution, command.id))
+                    child = self._drive_child(execution, command.id)
+                    task = self._loop.create_task(child, context=execution.around.copy())
                     execution.work[command.id] = task
                     task.add_done_callback(partial(self._ended, execution, command.id))
                 continue
-            task = self._loop.create_task(self._consult(execution, command))
+            consulting = self._consult(execution, command)
+            task = self._loop.create_task(consulting, context=execution.around.copy())
             execution.work[-command.wait] = task
             self._consulting.setdefault(execution.id, {})[command.wait] = task
             task.add_done_callback(partial(self._consulted, execution, command.wait))
@@ -116,8 +119,8 @@ class Work:
             execution: The execution of the attempt.
             run: The attempt.
             before: The previous attempt, if it is still being ended.
-            around: The context that it began in. The outcome is processed in it, and so is the use
-                of the runs that it starts.
+            around: A copy of that of the execution. The outcome is processed in it, and so is the
+                use of the runs that it starts.
         """
         outcome: Event | Exception | None
         try:
