@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from flowengine.kernel.notation.addresses import CLEANUP, COMPENSATION, around
@@ -64,25 +63,6 @@ State = tuple[str, str]
 """Step id and status of a step."""
 _NOT_BEGUN: State = "", ""
 """Of a fold of which only the contents are known."""
-_BITS = 40
-_NUMBER = (1 << _BITS) - 1
-"""An entry of a fold's order is the urgency of something inside it, and then its number in these
-bits: one int, because large folds have many."""
-
-
-class _Fold:
-    """What is directly inside an address."""
-
-    __slots__ = ("below", "inside", "order", "signs")
-
-    def __init__(self) -> None:
-        self.order: list[int] = []
-        self.inside: dict[str, int] = {}
-        """Their statuses. Empty: a fold that has not ended."""
-        self.below: dict[str, int] = {}
-        """The statuses of all steps inside that contain no others."""
-        self.signs: dict[str, None] = {}
-        """The separators before their names: `[`, `@` or `/`, that of the oldest first."""
 
 
 class Folds:
@@ -98,25 +78,19 @@ class Folds:
     ) -> None:
         self._states = dict(states)
         self._read = read
-        self._folds = {"": _Fold()}
-        self._addresses: list[str] = []
-        """By number: of all steps, and of the folds around them."""
-        self._numbers: dict[str, int] = {}
-        self._begun: dict[str, int] = {}
-        """Address → number in order of beginning, of the folds that began after their contents."""
-        self._failed: set[str] = set()
-        self._activations: dict[str, dict[str, int]] = {}
-        """Step id → statuses of its activations that have no items or rounds."""
-        self._wholes: dict[str, dict[str, int]] = {}
-        """Step id → statuses of its activations that have."""
-        self._loops: dict[str, str] = {}
-        """Address → step id of the loops that have not ended."""
+        self._folds: dict[str, list[str]] = {"": []}
+        """Address → what is directly inside, in order of beginning."""
+        self._placed: set[str] = set()
+        self._urgent: dict[str, dict[str, int]] = defaultdict(dict)
+        """Address of a fold → urgent statuses of steps inside that contain no others."""
+        self._ordered: dict[str, list[str]] = {}
+        """Address of a fold → what is directly inside, the most urgent first."""
         self._left = _MOST_ROWS
-        self._place(self._states)
-        for fold in reversed(self._folds.values()):  # those inside come after those around them
-            self._count_inside(fold)
-            self._rank(fold)
-        self._count_steps()
+        self._place()
+        for address, (_, status) in self._states.items():
+            if status in _RANKS and address not in self._folds:
+                for fold in ("", *around(address)[:-1]):
+                    _add(self._urgent[fold], status, 1)
 
     @classmethod
     def of(cls, steps: Iterable[Mapping[str, Any]]) -> Folds:
@@ -131,112 +105,51 @@ class Folds:
         states = ((address, self._states[known[address]]) for address in known)
         return Folds(states, lambda address: {**self._read(known[address]), "address": address})
 
-    def _place(self, addresses: Iterable[str]) -> None:
+    def _place(self) -> None:
         """Put each step into the fold around it, in order of beginning."""
-        folds, numbers, known = self._folds, self._numbers, self._addresses
+        folds, placed = self._folds, self._placed
         # Most steps are items or rounds with a number, in the same fold as the one before.
-        beginning, length, add = None, 0, folds[""].order.append
-        for address in addresses:
-            number = len(known)
-            if address in numbers:
-                self._begun[address] = number
-                known.append(address)
+        beginning, length, add = None, 0, folds[""].append
+        for address in self._states:
+            if address in placed:  # what is inside it began before
                 continue
             if address[:length] != beginning or not address[length:-1].isdecimal():
-                end = max(address.rfind("/"), address.rfind("["), address.rfind("@"))
-                fold = folds.get(address[:end] if end > 0 else "")
-                if fold is None and address[:end] in numbers:
-                    fold = folds[address[:end]] = _Fold()
+                end = max(address.rfind("/"), address.rfind("["), address.rfind("@"), 0)
+                fold = folds.get(address[:end])
+                if fold is None and address[:end] in placed:
+                    fold = folds[address[:end]] = []
                 if fold is None:  # nothing is placed there, or it is in the key of an item
                     self._place_around(address)
                     continue
-                length = max(end, 0) + 1
-                beginning = address[:length] if end > 0 else None
-                fold.signs[address[max(end, 0)]] = None
-                add = fold.order.append
-            numbers[address] = number
-            known.append(address)
-            add(_LAST << _BITS | number)
+                length = end + 1
+                beginning = address[:length] if end else None
+                add = fold.append
+            placed.add(address)
+            add(address)
 
     def _place_around(self, address: str) -> None:
         """Place an address, and the folds around it that are new."""
         parent = ""
         for place in around(address):
-            if place not in self._numbers:
-                self._numbers[place] = number = len(self._addresses)
-                self._addresses.append(place)
-                fold = self._folds.setdefault(parent, _Fold())
-                fold.signs[place[len(parent)]] = None
-                fold.order.append(_LAST << _BITS | number)
+            if place not in self._placed:
+                self._placed.add(place)
+                self._folds.setdefault(parent, []).append(place)
             parent = place
 
-    def _count_steps(self) -> None:
-        """Count the activations of each step. Most of a step are in the same state."""
-        states, folds = self._states, self._folds
-        for (id, status), count in Counter(states.values()).items():
-            self._activations.setdefault(id, {})[status] = count
-            if status == "failed":
-                self._failed.update(address for address in states if self.status(address) == status)
-        ends = (address for address in states if address.endswith((COMPENSATION, CLEANUP)))
-        for address in dict.fromkeys([*folds, *ends]):
-            if address in states:  # perhaps it counts in another way
-                id, status = states[address]
-                _add(self._activations[id], status, -1)
-                self._count(address, 1)
-            else:
-                inside = map(self._at, reversed(folds[address].order))
-                self._note_loop(next((child for child in inside if child in states), ""))
-
-    def _count_inside(self, fold: _Fold) -> None:
-        """Count the statuses inside a fold, in order of beginning, after the folds in it."""
-        states, folds, inside, below = self._states, self._folds, fold.inside, fold.below
-        children = [*map(self._at, fold.order)]
-        if not self._begun.keys().isdisjoint(children):
-            children.sort(key=self._order)
-        for _, status in [states.get(child, _NOT_BEGUN) for child in children]:
-            inside[status] = inside.get(status, 0) + 1
-        if folds.keys().isdisjoint(children):
-            below.update(inside)
-            return
-        for child in children:
-            inner = folds.get(child)
-            for status, count in (inner.below if inner else {self.status(child): 1}).items():
-                _add(below, status, count)
-
-    def _rank(self, fold: _Fold) -> None:
-        """Order the children of a fold, after the folds inside it."""
-        if _RANKS.keys().isdisjoint(fold.below) and _RANKS.keys().isdisjoint(fold.inside):
-            return
-        states, folds, order = self._states, self._folds, fold.order
-        for place, entry in enumerate(order):
-            child = self._at(entry)
-            if child in folds or states[child][1] in _RANKS:
-                order[place] = self._urgency(child) << _BITS | entry & _NUMBER
-        order.sort()
-
-    def _count(self, address: str, by: int) -> None:
-        """Add an activation to those of its step, or remove it from them."""
-        id, status = self._states[address]
-        if not address.endswith((COMPENSATION, CLEANUP)):
-            signs = self._folds[address].signs if address in self._folds else {}
-            is_whole = not _NOUNS.keys().isdisjoint(signs)
-            _add((self._wholes if is_whole else self._activations).setdefault(id, {}), status, by)
-        if status == "failed":
-            self._failed.add(address)
-        self._note_loop(address)
-
-    def _at(self, entry: int) -> str:
-        return self._addresses[entry & _NUMBER]
-
-    def _note_loop(self, address: str) -> None:
-        """Note the loop of a round, if it has not ended."""
-        loop, _, round = address.rpartition("@")
-        if round.isdecimal() and loop not in self._states:
-            self._loops[loop] = self._states[address][0]
-
     def _urgency(self, address: str) -> int:
-        below = self._folds[address].below if address in self._folds else ()
-        return min(map(_rank, (self.status(address), *below)))
+        return min(map(_rank, (self.status(address), *self._urgent.get(address, ()))))
+
+    def _children(self, address: str) -> list[str]:
+        """Return what is directly inside a fold, the most urgent first."""
+        if address in self._ordered:
+            return self._ordered[address]
+        inside, states = self._folds[address], self._states
+        if address in self._urgent or any(
+            states.get(child, _NOT_BEGUN)[1] in _RANKS for child in inside
+        ):
+            inside = sorted(inside, key=self._urgency)
+        self._ordered[address] = inside
+        return inside
 
     def level(self, address: str, start: int = 0) -> FoldLevel:
         """Return a page of the steps directly inside a fold.
@@ -246,8 +159,8 @@ class Folds:
             start: Number of the first row.
         """
         if address not in self._folds:
-            address = ["", *around(address)][-2] if address in self._numbers else ""
-        total = len(self._folds[address].order)
+            address = ["", *around(address)][-2] if address in self._placed else ""
+        total = len(self._folds[address])
         start = start if 0 < start < total else 0
         self._left = _MOST_ROWS
         return FoldLevel(
@@ -263,13 +176,9 @@ class Folds:
 
         A fold whose error is that of a failed step inside it is left out.
         """
-        failed = [address for address in self._failed if not self._failed_inside(address)]
-        first = nsmallest(_MOST_FAILURES, failed, key=self._order)
-        return [self._read(address) for address in first], len(failed)
-
-    def _order(self, address: str) -> int:
-        """Return the number of a step in order of beginning."""
-        return self._begun.get(address, self._numbers[address])
+        failed = [address for address, (_, status) in self._states.items() if status == "failed"]
+        causes = [address for address in failed if not self._failed_inside(address)]
+        return [self._read(address) for address in causes[:_MOST_FAILURES]], len(causes)
 
     def statuses(self) -> dict[str, dict[str, int]]:
         """Return how many activations of each step have each status, the most urgent first.
@@ -277,15 +186,35 @@ class Folds:
         Items and rounds count in place of their map or loop, except for a status that none of them
         has. A loop between two rounds is waiting.
         """
+        activations = defaultdict[str, dict[str, int]](dict)
+        wholes = defaultdict[str, dict[str, int]](dict)
+        loops: dict[str, str] = {}
+        """Address → step of the loops that have not ended."""
+        for (id, status), count in Counter(self._states.values()).items():
+            activations[id][status] = count
+        ends = (address for address in self._states if address.endswith((COMPENSATION, CLEANUP)))
+        for address in dict.fromkeys([*self._folds, *ends]):
+            inside = self._folds.get(address, ())
+            signs = {child[len(address)] for child in inside} if address else ()
+            if address not in self._states:
+                rounds = (child for child in reversed(inside) if child in self._states)
+                if "@" in signs and (last := next(rounds, None)) is not None:
+                    loops[address] = self._states[last][0]
+                continue
+            id, status = self._states[address]
+            if address.endswith((COMPENSATION, CLEANUP)):
+                _add(activations[id], status, -1)
+            elif not _NOUNS.keys().isdisjoint(signs):
+                _add(activations[id], status, -1)
+                _add(wholes[id], status, 1)
         totals: dict[str, dict[str, int]] = {}
-        for step in {**self._activations, **self._wholes}:
-            counts = dict.fromkeys(self._wholes.get(step, ()), 1)
-            counts |= self._activations.get(step, {})
+        for step in {**activations, **wholes}:
+            counts = dict.fromkeys(wholes.get(step, ()), 1) | activations.get(step, {})
             if counts:
                 totals[step] = dict(_sorted(counts))
-        for loop, step in self._loops.items():
-            fold = self._folds[loop]
-            if _OPEN.isdisjoint(fold.inside.keys() | fold.below.keys()):
+        for loop, step in loops.items():
+            known = {self.status(child) for child in self._folds[loop]}
+            if _OPEN.isdisjoint(known | self._urgent.get(loop, {}).keys()):
                 totals[step] = dict(_sorted({**totals.get(step, {}), "waiting": 1}))
         return totals
 
@@ -299,44 +228,42 @@ class Folds:
             only_urgent: Leave out those that have succeeded, or have another status that is not
                 urgent. The cost depends on the others only.
         """
-        fold = self._folds[address]
-        for entry in fold.order:
-            if only_urgent and entry >> _BITS == _LAST:
+        for inner in self._children(address):
+            if only_urgent and self._urgency(inner) == _LAST:
                 return
-            inner = self._at(entry)
             if inner in self._folds:
                 yield from self.steps_inside(inner, only_urgent=only_urgent)
-            elif not only_urgent or self.status(inner) in _RANKS:
+            else:
                 yield self._read(inner)
 
     def first(self, address: str) -> Mapping[str, Any]:
         """Return the step inside a fold that began first."""
         while address not in self._states:
-            address = self._at(min(self._folds[address].order, key=_NUMBER.__and__))
+            address = self._folds[address][0]
         return self._read(address)
 
     def __contains__(self, address: str) -> bool:
         """Return whether a step or a fold has an address."""
-        return address in self._numbers
+        return address in self._placed
 
     def status(self, address: str) -> str:
         """Return the status of a step. Empty: there is none, or a fold that has not ended."""
         return self._states.get(address, _NOT_BEGUN)[1]
 
     def _row(self, address: str, parent: str) -> FoldRow:
-        fold = self._folds.get(address) or _Fold()
-        counts = {status: number for status, number in fold.inside.items() if status}
+        inside = self._folds.get(address, [])
+        counts = Counter(status for child in inside if (status := self.status(child)))
         deeper = {
             status: number
-            for status, number in fold.below.items()
-            if status in _RANKS and status not in counts
+            for status, number in self._urgent.get(address, {}).items()
+            if status not in counts
         }
         return FoldRow(
             address,
             address[len(parent) :].lstrip("/") if parent else address,
             self._read(address) if address in self._states else None,
-            len(fold.order),
-            _NOUNS.get(next(iter(fold.signs), ""), "step"),
+            len(inside),
+            _NOUNS.get(inside[0][len(address)] if inside else "", "step"),
             _sorted(counts),
             _sorted(deeper),
             list(self._rows_inside(address)),
@@ -355,14 +282,15 @@ class Folds:
 
         The steps of an execution that fit into one view stay in order of their start.
         """
-        order = self._folds[address].order
-        if not address and len(order) <= PAGE:
-            order = sorted(order, key=_NUMBER.__and__)
-        return [*map(self._at, order[start : start + PAGE])]
+        is_short = not address and len(self._folds[address]) <= PAGE
+        order = self._folds[address] if is_short else self._children(address)
+        return order[start : start + PAGE]
 
     def _failed_inside(self, address: str) -> bool:
+        if address not in self._folds:
+            return False
         origin = (self._read(address).get("error") or {}).get("step", "")
-        return origin in self._failed and address in around(origin)[:-1]
+        return self.status(origin) == "failed" and address in around(origin)[:-1]
 
 
 def _add(counts: dict[str, int], status: str, by: int) -> None:
