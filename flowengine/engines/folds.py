@@ -69,14 +69,14 @@ class Folds:
     """The tree of an execution's steps.
 
     Args:
-        states: Address and state of each step, in order of beginning.
+        states: Address → state of each step, in order of beginning.
         read: Returns the step at an address as `show` does. Not to be changed.
     """
 
     def __init__(
-        self, states: Iterable[tuple[str, State]], read: Callable[[str], Mapping[str, Any]]
+        self, states: Mapping[str, State], read: Callable[[str], Mapping[str, Any]]
     ) -> None:
-        self._states = dict(states)
+        self._states = states
         self._read = read
         self._folds: dict[str, list[str]] = {"": []}
         """Address → what is directly inside, in order of beginning."""
@@ -96,13 +96,13 @@ class Folds:
     def of(cls, steps: Iterable[Mapping[str, Any]]) -> Folds:
         """Return the tree of steps as `show` returns them."""
         known = {step["address"]: step for step in steps}
-        states = ((step["address"], (step["step"], step["status"])) for step in known.values())
+        states = {address: (step["step"], step["status"]) for address, step in known.items()}
         return cls(states, known.__getitem__)
 
     def renamed(self, shown: Callable[[str], str]) -> Folds:
         """Return the tree with other addresses, which are as different as these."""
         known = {shown(address): address for address in self._states}
-        states = ((address, self._states[known[address]]) for address in known)
+        states = {address: self._states[before] for address, before in known.items()}
         return Folds(states, lambda address: {**self._read(known[address]), "address": address})
 
     def _place(self) -> None:

@@ -19,6 +19,25 @@ class StepTable(Protocol):
                 None: all are included.
         """
 
+    def is_empty(self) -> bool:
+        """Return whether there are no rows, not even that of the execution."""
+
+    def states(self, before: int) -> Sequence[tuple[int, str, str, str, bool]]:
+        """Return number, address, step id and status of all rows but that of the execution.
+
+        Args:
+            before: Number of the first event to leave out. The last item is False for a row that
+                has another status before it, or may have.
+        """
+
+    def rows(self, first: int, count: int) -> Sequence[StepRow]:
+        """Return rows.
+
+        Args:
+            first: Number of the first one.
+            count: How many numbers.
+        """
+
     def current(self) -> Sequence[StepRow]:
         """Return the last row at each address, and perhaps others."""
 

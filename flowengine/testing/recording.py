@@ -603,7 +603,7 @@ def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dic
     """Return the observations of each activation, without the times."""
     keys = ("address", "status", "outcome", "attempts", "output", "error")
     shown = Steps.replayed(flows, hash, list(events))
-    steps: list[Any] = [*map(shown.info, shown.rows)]
+    steps: list[Any] = [*map(shown.info, shown.states)]
     for step in steps:
         if (step["error"] or {}).get("type") == "BudgetExceeded":
             step["attempts"] = 0  # an attempt that an estimate refused begins in a case

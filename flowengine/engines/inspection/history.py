@@ -56,7 +56,7 @@ def show(host: Host, execution: str, step: str | None, *, tries: bool = False) -
         shown = Steps.stored(host.store, host.flows, record)
         if step is None:
             _read_outputs(host, record, shown)
-            infos = [*map(shown.info, shown.rows)]
+            infos = [*map(shown.info, shown.states)]
         else:
             infos = _one(host, record, shown, step)
     return _view(host, record, shown, infos, step, tries=tries)
@@ -64,14 +64,14 @@ def show(host: Host, execution: str, step: str | None, *, tries: bool = False) -
 
 def _read_outputs(host: Host, record: ExecutionRecord, shown: Steps) -> None:
     """Read the outputs of all steps."""
-    shown.read_events(shown.rows)
+    shown.read_all()
     find_values(host.store, host.flows, record, shown.computed(), shown.values)
 
 
 def _one(host: Host, record: ExecutionRecord, shown: Steps, step: str) -> list[StepInfo]:
     """Return a step with all its values, and what has not ended inside it."""
     asked = RequestLog(record.id, step)
-    if step not in shown.rows:
+    if step not in shown.states:
         raise NotFound(
             f"execution {record.id} has no step '{step}'",
             hint=Hint(
@@ -79,8 +79,8 @@ def _one(host: Host, record: ExecutionRecord, shown: Steps, step: str) -> list[S
                 http=f"see its steps: GET /v1/executions/{record.id}",
             ),
         )
-    rows = shown.rows[step]
-    shown.read_events([step])
+    rows = shown.rows(step)
+    shown.read_events(step)
     wanted = {number: {step} for number in events_of(rows) if number < shown.count}
     find_values(host.store, host.flows, record, wanted, shown.values, asked.record)
     info = shown.info(step)
@@ -115,11 +115,10 @@ def folds(host: Host, execution: str, until: int | None = None) -> tuple[Executi
     not_ended = {info["address"]: listed(info) for info in shown.open()}
     wait_with_what_is_inside(not_ended.values())
     stop_with(not_ended.values(), status)
-    states = (
-        (address, (rows[-1].step, not_ended.get(address, {}).get("status", rows[-1].status)))
-        for address, rows in shown.rows.items()
+    ended = ((address, (info["step"], info["status"])) for address, info in not_ended.items())
+    return info, Folds(
+        {**shown.states, **dict(ended)}, lambda at: not_ended.get(at) or listed(shown.info(at))
     )
-    return info, Folds(states, lambda at: not_ended.get(at) or listed(shown.info(at)))
 
 
 def _view(
@@ -177,7 +176,7 @@ def show_past(host: Host, execution: str, until: int, *, tries: bool = False) ->
     past = _past(host, record, until)
     with Sound(f"the journal of execution {record.id}"):
         _read_outputs(host, record, past)
-    steps = [*map(past.info, past.rows)]
+    steps = [*map(past.info, past.states)]
     wait_with_what_is_inside(steps)
     _leave_out_values(steps, tries=tries)
     return {**_past_view(host, record, past), "steps": steps}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from flowengine import registry
@@ -25,13 +25,12 @@ from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
 from flowengine.engines.people.waits import decision_view
 from flowengine.engines.snapshots import read_snapshot, state_at_retry
 from flowengine.journal.encoding import unpack
-from flowengine.journal.reading import HistoryPort
+from flowengine.journal.reading import HistoryPort, StepTable
 from flowengine.journal.records import COMPUTED, GAVE, OVER, ExecutionRecord, StepRow
-from flowengine.kernel import Graph
+from flowengine.journal.sqlite.steps import steps_in_memory
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time
-from flowengine.kernel.state.records import State
 
 _SIGNS = re.compile(r"[/\[@]")
 """The ends of the addresses of steps around one."""
@@ -41,6 +40,8 @@ _OF_PHASES = {
     "": "running", "run": "running", "scope": "running", "pause": "retrying", "ask": "uncertain",
 }  # fmt: skip
 """Phase of a unit → the status of its step. Any other: it waits."""
+_AT_ONCE = 100
+"""Rows that are read at once."""
 
 
 class StepValues:
@@ -76,25 +77,48 @@ class Steps:
     """The steps of an execution after some of its events.
 
     Args:
-        fetch: Reads events: from a number on, and how many.
-
-    Attributes:
-        rows: Address → rows, in order of beginning. The last one shows the step.
+        table: Their rows.
         last: The last event. None: there is none.
-        values: The values that were found by a replay.
+        fetch: Reads events: from a number on, and how many.
         events: Those that have been read, by number.
         count: Number of events.
+        is_past: Whether the execution went on after them.
+
+    Attributes:
+        states: Address → step id and status, in order of beginning.
+        values: The values that were found by a replay.
     """
 
-    def __init__(self, fetch: Callable[[int, int], list[Event]]) -> None:
-        self._fetch = fetch
-        self._whole = WHOLE
-        self._specs: dict[str, Any] = {}
-        self.rows: dict[str, list[StepRow]] = {}
-        self.last: Moment | None = None
+    def __init__(
+        self,
+        table: StepTable,
+        last: Moment | None,
+        fetch: Callable[[int, int], list[Event]],
+        events: dict[int, Event],
+        count: int,
+        *,
+        is_past: bool,
+    ) -> None:
+        self.last, self.events, self.count = last, events, count
         self.values = StepValues()
-        self.events: dict[int, Event] = {}
-        self.count = 0
+        self._table, self._fetch, self._is_past = table, fetch, is_past
+        self._specs: dict[str, Any] = {}
+        self._rows: dict[int, StepRow] = {}
+        self._statuses: dict[str, str] | None = None
+        index = table.states(count)
+        self._numbers = {address: number for number, address, *_ in index}
+        """Address → number of its last row."""
+        self._earlier = defaultdict[str, list[int]](list)
+        """Address → numbers of the rows before that."""
+        if len(self._numbers) < len(index):
+            for number, address, *_ in index:
+                if self._numbers[address] != number:
+                    self._earlier[address].append(number)
+        self.states = {address: (step, status) for _, address, step, status, _ in index}
+        self._read_rows(number for number, *_, is_over in index if not is_over)
+        for row in [*self._rows.values()]:
+            if row.number and self._numbers[row.address] == row.number:
+                self.states[row.address] = row.step, row.status
 
     @classmethod
     def stored(
@@ -116,32 +140,25 @@ class Steps:
             replay: Whether to replay all events, so that the steps have all values.
         """
         table = None if replay else store.steps(record.id)
-        rows = [] if table is None else table.all(until)
-        if not rows:
+        if table is None or table.is_empty():
             journal = read(store, record.id)
             form = record.hash if until is None else first_form(journal[until:], record.hash)
             return cls.replayed(flows, form, journal[:until])
-        steps = cls(lambda since, count: unpacked(record.id, store.events(record.id, since, count)))
         near = read_snapshot(store, flows, record.id, until)
         begin: Any = {"type": "", "at": near.state["now"]}
         last = Moment(near.number - 1, begin, None, None, near.state, near.graph)
         at = record.hash, near.graph, near.state, near.number, near.tail
+        events = dict[int, Event]()
         for last in walk_on(flows, *at, partial(state_at_retry, store, flows, record.id)):
-            steps.events[last.number] = last.event
-        steps.last, steps.count = last, last.number + 1
-        steps._load(rows, last, is_past=until is not None)
-        return steps
-
-    def _load(self, stored: Sequence[StepRow], last: Moment, *, is_past: bool) -> None:
-        """Take rows as they were, which may have got results since."""
-        statuses = cache(lambda: _statuses(last.graph, last.state))
-        for row in stored:
-            if row.since >= self.count:
-                continue
-            if row.ended_by is None or row.ended_by >= self.count or is_past:
-                self._add(_then(row, self.count, statuses, is_past=is_past))
-            else:  # most of them
-                self._add(row)
+            events[last.number] = last.event
+        return cls(
+            table,
+            last,
+            lambda since, count: unpacked(record.id, store.events(record.id, since, count)),
+            events,
+            last.number + 1,
+            is_past=until is not None,
+        )
 
     @classmethod
     def replayed(cls, flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> Steps:
@@ -152,42 +169,78 @@ class Steps:
             hash: Hash of the flow that the execution runs now.
             journal: All events.
         """
-        steps, rows, seen = cls(lambda since, count: []), StepRows(None), list[Observation]()
-        steps.events, steps.count = dict(enumerate(journal)), len(journal)
-        for moment in walk(flows, hash, journal, seen):
-            steps.last = moment
-            steps.values.record(moment, seen)
-            rows.record(moment, seen)
-        for row in rows.take():
-            steps._add(row)
+        rows, values, seen = StepRows(None), StepValues(), list[Observation]()
+        last = None
+        for last in walk(flows, hash, journal, seen):
+            values.record(last, seen)
+            rows.record(last, seen)
+        events = dict(enumerate(journal))
+        table = steps_in_memory(rows.take())
+        steps = cls(table, last, lambda since, count: [], events, len(events), is_past=False)
+        steps.values = values
         return steps
 
-    def _add(self, row: StepRow) -> None:
-        if row.number:
-            self.rows.setdefault(row.address, []).append(row)
-        else:
-            self._whole = row
+    def rows(self, address: str) -> list[StepRow]:
+        """Return the rows of a step, in order of beginning. The last one shows it."""
+        numbers = [*self._earlier.get(address, ()), self._numbers[address]]
+        for number in numbers:
+            if number not in self._rows:  # those of the next steps are shown, too
+                self._read_rows(range(number, number + _AT_ONCE))
+        return [self._rows[number] for number in numbers]
+
+    def read_all(self) -> None:
+        """Read all rows, and the events that they name."""
+        self._see(self._table.all(self.count))
+        self._read(number for row in self._rows.values() for number in _events_shown(row))
+
+    def _read_rows(self, numbers: Iterable[int]) -> None:
+        for first, count in runs_of({*numbers} - self._rows.keys()):
+            self._see(self._table.rows(first, count))
+
+    def _see(self, rows: Iterable[StepRow]) -> None:
+        """Take rows as they were, which may have got results since."""
+        for row in rows:
+            if row.since < self.count:
+                self._rows[row.number] = self._then(row)
+
+    def _then(self, row: StepRow) -> StepRow:
+        """Return a row as it was after the events."""
+        if row.ended_by is not None and row.ended_by >= self.count:
+            status = self._status(row.address, "running")
+            row = row._replace(
+                status=status, outcome=None, ended=None, ended_by=None, output=None, error=None
+            )
+        elif self._is_past and row.status not in OVER and row.until is None:
+            row = row._replace(status=self._status(row.address, row.status))
+        if row.began_by is not None and row.began_by >= self.count:
+            row = row._replace(began=None, began_by=None)
+        return row
+
+    def _status(self, address: str, default: str) -> str:
+        """Return the status of something that the execution is at work on."""
+        if self._statuses is None:
+            assert self.last is not None
+            phases = at_work(self.last.graph, self.last.state)
+            self._statuses = {at: _OF_PHASES.get(phase, "waiting") for at, phase in phases}
+        return self._statuses.get(address, default)
 
     def open(self) -> list[StepInfo]:
         """Return what has not ended, without values."""
-        rows = self.rows.items()
-        return [self.info(address) for address, own in rows if own[-1].status not in OVER]
+        return [
+            self.info(address) for address, (_, status) in self.states.items() if status not in OVER
+        ]
 
     def warnings(self) -> list[Any]:
         """Return the warnings that are shown, and not only kept in the journal."""
-        self._read(notes_of(self._whole))
-        events = self.notes(self._whole)
+        self._read_rows([0])
+        about = notes_of(self._rows.get(0, WHOLE))
+        self._read(about)
+        events: list[Any] = [self.events[number] for number in about if number in self.events]
         return [each for each in events if each["type"] == "warning" and concerns_others(each)]
 
-    def read_events(self, addresses: Iterable[str]) -> None:
-        """Read the events that the rows of some steps name."""
-        wanted = set[int]()
-        for address in addresses:
-            for row in self.rows[address]:
-                wanted.update(notes_of(row))
-                if row.output == GAVE and row.ended_by is not None:
-                    wanted.add(row.ended_by)
-        self._read(wanted)
+    def read_events(self, address: str) -> None:
+        """Read the events that the rows of a step name."""
+        self._read(number for row in self.rows(address) for number in _events_shown(row))
 
     def _read(self, numbers: Iterable[int]) -> None:
         wanted = {number for number in numbers if number < self.count} - self.events.keys()
@@ -200,7 +253,7 @@ class Steps:
 
     def info(self, address: str) -> StepInfo:
         """Return an activation, to be changed."""
-        rows = self.rows[address]
+        rows = self.rows(address)
         row, tries = rows[-1], list[AttemptInfo]()
         for each in rows:
             if each.began is not None:
@@ -275,13 +328,12 @@ class Steps:
         return unpack(row.output)
 
     def computed(self) -> Mapping[int, set[str]]:
-        """Return where the missing outputs were computed: number of an event → addresses."""
+        """Return where missing outputs were computed: number of an event → addresses."""
         wanted = defaultdict[int, set[str]](set)
-        for address, rows in self.rows.items():
-            for row in rows:
-                event = -1 if row.ended_by is None else row.ended_by
-                if row.output == COMPUTED and (address, event) not in self.values.outputs:
-                    wanted[event].add(address)
+        for row in self._rows.values():
+            event = -1 if row.ended_by is None else row.ended_by
+            if row.output == COMPUTED and (row.address, event) not in self.values.outputs:
+                wanted[event].add(row.address)
         return wanted
 
     def _spec(self, step: str) -> Mapping[str, Any]:
@@ -293,20 +345,10 @@ class Steps:
         return found
 
 
-def _then(
-    row: StepRow, count: int, statuses: Callable[[], Mapping[str, str]], *, is_past: bool
-) -> StepRow:
-    """Return a row as it was after a number of events."""
-    if row.ended_by is not None and row.ended_by >= count:
-        status = statuses().get(row.address, "running")
-        row = row._replace(
-            status=status, outcome=None, ended=None, ended_by=None, output=None, error=None
-        )
-    elif is_past and row.status not in OVER and row.until is None:
-        row = row._replace(status=statuses().get(row.address, row.status))
-    if row.began_by is not None and row.began_by >= count:
-        row = row._replace(began=None, began_by=None)
-    return row
+def _events_shown(row: StepRow) -> list[int]:
+    """Return the numbers of the events with what is shown of a row."""
+    gave = [row.ended_by] if row.output == GAVE and row.ended_by is not None else []
+    return [*notes_of(row), *gave]
 
 
 def concerns_others(warning: Mapping[str, Any]) -> bool:
@@ -318,11 +360,6 @@ def concerns_others(warning: Mapping[str, Any]) -> bool:
         warning: The event, or a view of it.
     """
     return bool(warning["about"] != "decision")
-
-
-def _statuses(graph: Graph, state: State) -> dict[str, str]:
-    """Return the status of all that an execution is at work on, by address."""
-    return {address: _OF_PHASES.get(phase, "waiting") for address, phase in at_work(graph, state)}
 
 
 def _error(row: StepRow) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from flowengine.journal.records import OVER, StepRow
@@ -16,15 +16,25 @@ TABLE = """CREATE TABLE steps (
     began INTEGER, began_by INTEGER, ended INTEGER, ended_by INTEGER, until INTEGER, output BLOB,
     error BLOB, notes BLOB)"""
 """id is the execution's number << 32 | the row's number."""
+
+
+def _quoted(statuses: Iterable[str]) -> str:
+    return ", ".join(f"'{status}'" for status in sorted(statuses))
+
+
 _WRITE = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(StepRow._fields))})"
 _SELECT = f"SELECT id & 0xffffffff, {', '.join(StepRow._fields[1:])} FROM steps"
 _OWN = "id >= :first AND id < :first + (1 << 32)"
 _CURRENT = f"{_SELECT} WHERE {_OWN} AND id > :first AND until IS NULL"
 _ALL = f"{_SELECT} WHERE {_OWN} AND since < :before"
-_OVER = ", ".join(f"'{status}'" for status in sorted(OVER - {"failed"}))
+_IS_EMPTY = f"SELECT NOT EXISTS (SELECT 1 FROM steps WHERE {_OWN})"
+_STATES = f"""SELECT id & 0xffffffff, address, step, status,
+    coalesce(ended_by < :before AND (until IS NOT NULL OR status IN ({_quoted(OVER)})), 0)
+    FROM steps WHERE {_OWN} AND id > :first AND since < :before ORDER BY id"""
+_SOME = f"{_SELECT} WHERE id >= :first + :from AND id < :first + :from + :count"
 _CHANGING = f"""{_SELECT} WHERE {_OWN} AND (id = :first
     OR id = (SELECT max(id) FROM steps WHERE {_OWN})
-    OR until IS NULL AND status NOT IN ({_OVER}))"""
+    OR until IS NULL AND status NOT IN ({_quoted(OVER - {"failed"})}))"""
 _FIRST_FAILURE = f"SELECT min(ended_by) FROM steps WHERE {_OWN} AND error IS NOT NULL"
 _FIRST_INSIDE = f"""SELECT min(started) FROM steps WHERE {_OWN} AND id > (
     SELECT coalesce(max(id), :first) FROM steps WHERE {_OWN} AND address = :address)
@@ -55,11 +65,20 @@ class SqliteSteps:
     def __init__(
         self, reading: Callable[[], AbstractContextManager[sqlite3.Connection]], id: str
     ) -> None:
-        self._reading = reading
+        self.reading = reading
         self._id = id
 
     def all(self, before: int | None = None) -> Sequence[StepRow]:
         return self._rows(_ALL, before=2**62 if before is None else before)
+
+    def is_empty(self) -> bool:
+        return bool(self._read(_IS_EMPTY)[0][0])
+
+    def states(self, before: int) -> Sequence[tuple[int, str, str, str, bool]]:
+        return self._read(_STATES, before=before)
+
+    def rows(self, first: int, count: int) -> Sequence[StepRow]:
+        return self._rows(_SOME, **{"from": first}, count=count)
 
     def current(self) -> Sequence[StepRow]:
         return self._rows(_CURRENT)
@@ -79,7 +98,16 @@ class SqliteSteps:
         return [*map(StepRow._make, self._read(f"{query} ORDER BY id", **values))]
 
     def _read(self, query: str, **values: Any) -> list[Any]:
-        with self._reading() as connection:
+        with self.reading() as connection:
             row = connection.execute(NUMBER, (self._id,)).fetchone()
             first = 0 if row is None else row[0] << 32
             return connection.execute(query, {"first": first, **values}).fetchall()
+
+
+def steps_in_memory(rows: Iterable[StepRow]) -> SqliteSteps:
+    """Return a table of rows that are in no store."""
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.execute(TABLE)
+    connection.execute("CREATE TABLE executions AS SELECT 1 AS number, '' AS id")
+    write_steps(connection, 1, rows)
+    return SqliteSteps(lambda: nullcontext(connection), "")
