@@ -36,6 +36,8 @@ class FoldRow(NamedTuple):
     """None: a fold that has not ended. Only its contents are known."""
     total: int
     """Number of rows directly inside."""
+    steps: int
+    """Number of steps inside that contain no others."""
     noun: str
     """The kind of its children: `item`, `round` or `step`."""
     counts: Counts
@@ -263,11 +265,17 @@ class Folds:
             address[len(parent) :].lstrip("/") if parent else address,
             self._read(address) if address in self._states else None,
             len(inside),
+            self._size(address),
             _NOUNS.get(inside[0][len(address)] if inside else "", "step"),
             _sorted(counts),
             _sorted(deeper),
             list(self._rows_inside(address)),
         )
+
+    def _size(self, address: str) -> int:
+        """Return the number of steps inside a fold that contain no others."""
+        inside = self._folds.get(address, ())
+        return sum(self._size(child) if child in self._folds else 1 for child in inside)
 
     def _rows_inside(self, address: str) -> Iterator[FoldRow]:
         shown = self._page(address, 0) if address in self._folds else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from os import PathLike
 from typing import Any, Protocol
 
@@ -23,6 +23,8 @@ from flowengine.engines.infos import (
     Reason,
     StoreEvent,
 )
+from flowengine.engines.inspection.marks import marks
+from flowengine.engines.inspection.steps import Steps
 from flowengine.engines.inspection.unattended import left, listed_view, page
 from flowengine.engines.interventions.fork_points import form_then, past_of
 from flowengine.engines.results import ExecutionResult, Status, Update
@@ -188,6 +190,22 @@ class StoredExecutions(Group):
         id = self.find(execution)
         with CollectedLater(), _sound(id):
             return inspection.history.folds(self._host, id, until)
+
+    def marks(
+        self, execution: str, waits: Collection[tuple[str, str]] = ()
+    ) -> Iterator[tuple[int, str, str]]:
+        """Yield number, type and address of the events that an execution is remembered by.
+
+        These are failures, decisions, retries, upgrades, and what came from outside, in order.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            waits: Address and beginning of waits, whose first events are yielded, too.
+        """
+        id = self.find(execution)
+        with CollectedLater(), _sound(id):
+            shown = Steps.stored(self.store, self._host.flows, self.store.execution(id))
+            yield from marks(shown, waits)
 
     def flow_of(self, execution: str, *, step: str | None = None) -> LoadedFlow:
         """Return the flow that an execution runs now, as the store keeps it.

@@ -38,6 +38,9 @@ class StepTable(Protocol):
             count: How many numbers.
         """
 
+    def noted(self, addresses: Sequence[str]) -> Sequence[StepRow]:
+        """Return the rows with an error or with notes, and all rows at some addresses."""
+
     def current(self) -> Sequence[StepRow]:
         """Return the last row at each address, and perhaps others."""
 

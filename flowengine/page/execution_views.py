@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -306,7 +307,7 @@ def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
         raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
     statuses = folds.statuses()
     level = folds.level(given.get("at", ""), number_in(given, "from"))
-    entry, last, marks = info["event"], info["entries"] - 1, list(_marks(call, id))
+    entry, last, marks = info["event"], info["entries"] - 1, _marks(call, id)
     before = [mark.number for mark in marks if mark.number < entry["seq"]]
     after = [mark.number for mark in marks if mark.number > entry["seq"]]
     lit = entry.get("address", "")
@@ -328,26 +329,17 @@ def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
     )
 
 
-def _marks(call: ApiCall, id: str) -> Iterator[Mark]:
-    """Yield failures, waits for humans, decisions and other interventions of an execution."""
+def _marks(call: ApiCall, id: str) -> list[Mark]:
+    """Return failures, waits for humans, decisions and other interventions of an execution."""
     query = checked_query(WaitsQuery, {"execution": id, "status": "all", "limit": _MOST_MARKS})
-    asked = {
-        wait["since"] for wait in approvals.list_approvals(call._replace(query=query))["items"]
-    }
-    number = 0
-    for entry in call.engine.executions.events(id):
-        look = _MARKED.get(entry["type"])
-        if look is None and entry["at"] in asked:
-            asked.discard(entry["at"])
-            yield Mark(entry["seq"], "you", "a wait for a person begins")
-        elif look is not None:
-            what = f"{entry.get('address', '')} {entry['type']}".strip()
-            yield Mark(entry["seq"], look, what)
-        else:
-            continue
-        number += 1
-        if number == _MOST_MARKS:
-            return
+    asked = approvals.list_approvals(call._replace(query=query))["items"]
+    since = {(wait["address"], wait["since"]) for wait in asked if "address" in wait}
+    return [
+        Mark(number, _MARKED[type], f"{address} {type}".strip())
+        if type in _MARKED
+        else Mark(number, "you", "a wait for a person begins")
+        for number, type, address in islice(call.engine.executions.marks(id, since), _MOST_MARKS)
+    ]
 
 
 def show_events(call: ApiCall, given: dict[str, str]) -> PageView:

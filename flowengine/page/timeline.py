@@ -20,8 +20,8 @@ _THINNEST = 3
 _MOST_CUTS = 8
 _LONG = 10
 """A gap is cut out if it is longer than the busy time divided by this number."""
-_MOST_READ = 5000
-"""Steps of a fold that are read for the times at which attempts ran."""
+_MOST_READ = 2000
+"""Steps that are read for the times at which attempts ran."""
 _RUNNING = frozenset({"waiting", "retrying", "running", "uncertain"})
 _MOST_INSIDE = 100
 """Bars of failed or open steps that the bar of a fold shows."""
@@ -132,7 +132,7 @@ def timeline(
         at: Address of the fold, or of a step in it. Empty: the whole execution.
         first: Number of the first row.
         part: Start and end of the part to show (ms after the beginning). Equal: everything.
-        most: A fold of more steps is shown as a whole, without reading them.
+        most: Folds of more steps are shown as a whole, without reading them.
     """
     level = folds.level(at, first)
     zero = parse_time(begun)
@@ -140,7 +140,10 @@ def timeline(
     last = max([span.end for of_row in spans.values() for span in of_row], default=zero)
     last = last if level.address else max(last, now)
     start, end = (zero + part[0], zero + part[1]) if part[0] < part[1] else (zero, last)
-    busy = (span for row in level.rows for span in _busy(row, spans[row.address], folds, now, most))
+    exact = most if sum(row.steps for row in level.rows) <= most else 0
+    busy = (
+        span for row in level.rows for span in _busy(row, spans[row.address], folds, now, exact)
+    )
     axis = Axis(start, end, busy)
     bars = {
         address: [_bar(axis, span) for span in of_row if span.end >= start and span.start <= end]
@@ -167,12 +170,12 @@ def _spans(row: FoldRow, folds: Folds, now: int, most: int) -> Iterator[BarSpan]
     end = now
     if row.step is not None:
         end = _end(row.step, now)
-    elif _inside(row) <= most and _RUNNING.isdisjoint(dict((*row.counts, *row.deeper))):
+    elif row.steps <= most and _RUNNING.isdisjoint(dict((*row.counts, *row.deeper))):
         end = max(_end(step, now) for step in folds.steps_inside(row.address))
     is_done = row.step is not None and row.step["status"] == "succeeded"
     color = "succeeded" if is_done else "fold"
     yield BarSpan(parse_time(whole["started_at"]), end, color, f"{row.total} {row.noun}s")
-    if _inside(row) > most:
+    if row.steps > most:
         return
     for step in islice(folds.steps_inside(row.address, only_urgent=True), _MOST_INSIDE):
         yield from _spans_of(step, now)
@@ -206,10 +209,6 @@ def _end(timed: Mapping[str, Any], now: int) -> int:
     return parse_time(timed["ended_at"]) if "ended_at" in timed else now
 
 
-def _inside(row: FoldRow) -> int:
-    return max(row.total, sum(number for _, number in (*row.counts, *row.deeper)))
-
-
 def _busy(
     row: FoldRow, spans: list[BarSpan], folds: Folds, now: int, most: int
 ) -> Iterator[tuple[int, int]]:
@@ -218,7 +217,7 @@ def _busy(
         if span.what.startswith("attempt"):
             yield span.start, span.end
         elif row.total and span is spans[0]:
-            if _inside(row) > most:
+            if row.steps > most:
                 yield span.start, span.end
                 continue
             for step in folds.steps_inside(row.address):

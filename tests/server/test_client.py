@@ -24,7 +24,7 @@ DRIVING = {
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of", "guarded"),
     "sessions",  # over HTTP they are executions of the flow `sessions`
     # in groups
-    *("folds", "feed_all", "consulting", "prune", "past_updates"),
+    *("folds", "marks", "feed_all", "consulting", "prune", "past_updates"),
     *("newest", "flow_of", "plan", "kept", "may_answer", "summary", "find", "start_due"),
     *("log_in", "needs_login"),  # of the machine that keeps the tokens
     *("backfill", "migrate", "interrupted_moves", "deployed_flow", "kept_flow"),

@@ -29,8 +29,11 @@ REWRITES = frozenset({"retry", "upgraded"})
 _INLINE = 1024
 """Bytes of the largest output that is copied. A larger one that is not the value of an event, such
 as the list of a map, is computed again when it is shown."""
-_OF_WHOLE = REWRITES | {"warning"}
+_ARRIVALS = frozenset({"message", "state", "cancel"})
+_OF_WHOLE = REWRITES | {"warning"} | _ARRIVALS
 """Events about the execution as a whole."""
+_MOST_ARRIVALS = 200
+"""Of the execution that are noted. There may be many."""
 _NOTED = _OF_WHOLE | {"decided"}
 _RETRIED = "retried"
 WHOLE = StepRow(0, "", "", "", None, 0, 0, 0, *(None,) * 8)
@@ -278,8 +281,10 @@ class StepRows:
     def _remark_on(self, number: int, event: Any, address: str) -> None:
         """Note the number of an event at the row that it is about."""
         row = self._gone.get(address) or self._rows.get(address)
-        if event["type"] in _OF_WHOLE:
+        if event["type"] in _OF_WHOLE or (row is None and event["type"] == "decided"):
             row = self._rows.get("", WHOLE)
+            if event["type"] in _ARRIVALS and len(notes_of(row)) >= _MOST_ARRIVALS:
+                return
             if event["type"] == "upgraded" and not row.step:
                 row = row._replace(step=event["before"])
             elif event["type"] == "retry":

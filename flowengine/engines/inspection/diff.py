@@ -175,8 +175,9 @@ def _past_before(
     """
     table = host.store.steps(record.id)
     rows = [] if table is None else table.all(number)
-    if not rows or not rows[0].number:  # it was upgraded, or there are warnings
+    if not rows or (rows[0].step and not rows[0].number):  # it was upgraded
         return None
+    rows = [row for row in rows if row.number]
     counted = [row for row in rows if row.attempt]
     until = min(
         (row.began_by or 0 for row in counted if not _has_ended(row, number)), default=number

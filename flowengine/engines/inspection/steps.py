@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from flowengine import registry
@@ -77,7 +77,7 @@ class Steps:
     """The steps of an execution after some of its events.
 
     Args:
-        table: Their rows.
+        table: Their rows, and perhaps others.
         last: The last event. None: there is none.
         fetch: Reads events: from a number on, and how many.
         events: Those that have been read, by number.
@@ -85,7 +85,7 @@ class Steps:
         is_past: Whether the execution went on after them.
 
     Attributes:
-        states: Address → step id and status, in order of beginning.
+        table: Their rows.
         values: The values that were found by a replay.
     """
 
@@ -101,24 +101,30 @@ class Steps:
     ) -> None:
         self.last, self.events, self.count = last, events, count
         self.values = StepValues()
-        self._table, self._fetch, self._is_past = table, fetch, is_past
+        self.table, self._fetch, self._is_past = table, fetch, is_past
         self._specs: dict[str, Any] = {}
         self._rows: dict[int, StepRow] = {}
         self._statuses: dict[str, str] | None = None
-        index = table.states(count)
-        self._numbers = {address: number for number, address, *_ in index}
+        self._numbers: dict[str, int] = {}
         """Address → number of its last row."""
         self._earlier = defaultdict[str, list[int]](list)
         """Address → numbers of the rows before that."""
+
+    @cached_property
+    def states(self) -> dict[str, tuple[str, str]]:
+        """Address → step id and status, in order of beginning."""
+        index = self.table.states(self.count)
+        self._numbers |= {address: number for number, address, *_ in index}
         if len(self._numbers) < len(index):
             for number, address, *_ in index:
                 if self._numbers[address] != number:
                     self._earlier[address].append(number)
-        self.states = {address: (step, status) for _, address, step, status, _ in index}
+        states = {address: (step, status) for _, address, step, status, _ in index}
         self._read_rows(number for number, *_, is_over in index if not is_over)
-        for row in [*self._rows.values()]:
-            if row.number and self._numbers[row.address] == row.number:
-                self.states[row.address] = row.step, row.status
+        for row in self._rows.values():
+            if self._numbers.get(row.address) == row.number:
+                states[row.address] = row.step, row.status
+        return states
 
     @classmethod
     def stored(
@@ -139,7 +145,7 @@ class Steps:
             until: Number of the first event to leave out. None: all are included.
             replay: Whether to replay all events, so that the steps have all values.
         """
-        table = None if replay else store.steps(record.id)
+        table = None if replay or until == 0 else store.steps(record.id)
         if table is None or table.is_empty():
             journal = read(store, record.id)
             form = record.hash if until is None else first_form(journal[until:], record.hash)
@@ -182,6 +188,7 @@ class Steps:
 
     def rows(self, address: str) -> list[StepRow]:
         """Return the rows of a step, in order of beginning. The last one shows it."""
+        assert address in self.states
         numbers = [*self._earlier.get(address, ()), self._numbers[address]]
         for number in numbers:
             if number not in self._rows:  # those of the next steps are shown, too
@@ -190,12 +197,12 @@ class Steps:
 
     def read_all(self) -> None:
         """Read all rows, and the events that they name."""
-        self._see(self._table.all(self.count))
-        self._read(number for row in self._rows.values() for number in _events_shown(row))
+        self._see(self.table.all(self.count))
+        self.read(number for row in self._rows.values() for number in _events_shown(row))
 
     def _read_rows(self, numbers: Iterable[int]) -> None:
         for first, count in runs_of({*numbers} - self._rows.keys()):
-            self._see(self._table.rows(first, count))
+            self._see(self.table.rows(first, count))
 
     def _see(self, rows: Iterable[StepRow]) -> None:
         """Take rows as they were, which may have got results since."""
@@ -234,15 +241,16 @@ class Steps:
         """Return the warnings that are shown, and not only kept in the journal."""
         self._read_rows([0])
         about = notes_of(self._rows.get(0, WHOLE))
-        self._read(about)
+        self.read(about)
         events: list[Any] = [self.events[number] for number in about if number in self.events]
         return [each for each in events if each["type"] == "warning" and concerns_others(each)]
 
     def read_events(self, address: str) -> None:
         """Read the events that the rows of a step name."""
-        self._read(number for row in self.rows(address) for number in _events_shown(row))
+        self.read(number for row in self.rows(address) for number in _events_shown(row))
 
-    def _read(self, numbers: Iterable[int]) -> None:
+    def read(self, numbers: Iterable[int]) -> None:
+        """Read events."""
         wanted = {number for number in numbers if number < self.count} - self.events.keys()
         for since, count in runs_of(wanted):
             self.events.update(enumerate(self._fetch(since, count), since))

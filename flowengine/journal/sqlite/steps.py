@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +26,8 @@ def _quoted(statuses: Iterable[str]) -> str:
 _WRITE = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(StepRow._fields))})"
 _SELECT = f"SELECT id & 0xffffffff, {', '.join(StepRow._fields[1:])} FROM steps"
 _OWN = "id >= :first AND id < :first + (1 << 32)"
+_NOTED = f"""{_SELECT} WHERE {_OWN} AND (error IS NOT NULL OR notes IS NOT NULL
+    OR address IN (SELECT value FROM json_each(:addresses)))"""
 _CURRENT = f"{_SELECT} WHERE {_OWN} AND id > :first AND until IS NULL"
 _ALL = f"{_SELECT} WHERE {_OWN} AND since < :before"
 _IS_EMPTY = f"SELECT NOT EXISTS (SELECT 1 FROM steps WHERE {_OWN})"
@@ -79,6 +82,9 @@ class SqliteSteps:
 
     def rows(self, first: int, count: int) -> Sequence[StepRow]:
         return self._rows(_SOME, **{"from": first}, count=count)
+
+    def noted(self, addresses: Sequence[str]) -> Sequence[StepRow]:
+        return self._rows(_NOTED, addresses=json.dumps(addresses))
 
     def current(self) -> Sequence[StepRow]:
         return self._rows(_CURRENT)
