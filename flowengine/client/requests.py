@@ -21,6 +21,7 @@ from flowengine.engines.infos import (
     ScreenInfo,
     SharedBudgetInfo,
     StartInfo,
+    StepOrder,
     StoreEvent,
     UpgradeInfo,
     WaitPage,
@@ -333,9 +334,18 @@ def counts(flow: str | None = None) -> ApiRequest[dict[str, int]]:
     return ApiRequest("GET", "/v1/counts", read, None, {"flow": flow})
 
 
-def show(execution: str, *, step: str | None = None) -> ApiRequest[ExecutionInfo]:
+def show(
+    execution: str,
+    *,
+    step: str | None = None,
+    status: str | None = None,
+    kind: str | None = None,
+    sort: StepOrder | None = None,
+    limit: int | None = None,
+) -> ApiRequest[ExecutionInfo]:
     """Return all details of an execution. See `Engine.executions.show`."""
-    return ApiRequest("GET", _at(execution), _map, None, {"step": step})
+    query = {"step": step, "status": status, "kind": kind, "sort": sort, "limit": limit}
+    return ApiRequest("GET", _at(execution), _map, None, query)
 
 
 def find(beginning: str) -> ApiRequest[str]:

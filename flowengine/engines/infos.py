@@ -70,6 +70,9 @@ class StepInfo(TypedDict, total=False):
     took: str
     """How long attempts ran in it. Pauses are not counted, nor are attempts whose process died.
     Concurrent attempts count once. Absent if none ran, or if one step was requested."""
+    tokens: int
+    """Used by the last attempt, as it reported. Only in a sorted or filtered list."""
+    cost_usd: float
     input: Any
     output: Any
     error: ErrorData | None
@@ -86,6 +89,21 @@ class StepInfo(TypedDict, total=False):
     earlier_decisions: list[dict[str, Any]]
     """Earlier decisions in the same format: votes, and the approval of a call whose outcome became
     unknown in a crash."""
+
+
+StepOrder = Literal["time", "attempts", "error", "tokens", "cost"]
+"""See `Engine.executions.show`."""
+
+
+class StepFilter(NamedTuple):
+    """The steps of an execution to show, and their order."""
+
+    status: str | None = None
+    kind: str | None = None
+    sort: StepOrder | None = None
+    """None: in order of beginning."""
+    limit: int | None = None
+    """None: all."""
 
 
 class ScreenInfo(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Collection, Iterator, Mapping
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from flowengine.engines import asking, inspection
 from flowengine.engines.actors import Actor
@@ -21,6 +21,8 @@ from flowengine.engines.infos import (
     ExecutionInfo,
     ExecutionPage,
     Reason,
+    StepFilter,
+    StepOrder,
     StoreEvent,
 )
 from flowengine.engines.inspection.marks import marks
@@ -150,6 +152,10 @@ class StoredExecutions(Group):
         step: str | None = None,
         tries: bool = False,
         until: int | None = None,
+        status: str | None = None,
+        kind: str | None = None,
+        sort: StepOrder | None = None,
+        limit: int | None = None,
     ) -> ExecutionInfo:
         """Return all details of an execution, read from its journal.
 
@@ -160,18 +166,25 @@ class StoredExecutions(Group):
             tries: Whether each of `steps` has its attempts.
             until: Number of the first event to leave out: the execution is shown as it was before
                 that event, with the values of its state. Default: its current state.
+            status: `steps` contains only those with this status.
+            kind: `steps` contains only those of this kind.
+            sort: `time`: what has not ended, then the slowest first. `attempts`, `tokens`, `cost`:
+                the most first. `error`: what failed first. Default: in order of beginning.
+            limit: Maximum number of `steps`. Default: all.
 
         Returns:
             The keys of `ExecutionInfo`.
 
         Raises:
             NotFound: The execution or step does not exist.
-            UsageError: `until` is given together with `step`.
+            UsageError: `until` is given together with `step`, or there is no such order.
         """
         id = self.find(execution)
         with CollectedLater(), _sound(id):
             if until is None:
-                return inspection.history.show(self._host, id, step, tries=tries)
+                check_one_of("sort", sort, get_args(StepOrder))
+                wanted = StepFilter(status, kind, sort, limit)
+                return inspection.history.show(self._host, id, step, tries=tries, wanted=wanted)
             if step is not None:
                 raise UsageError("show takes either 'step' or 'until'")
             return inspection.history.show_past(self._host, id, until, tries=tries)

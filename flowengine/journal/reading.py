@@ -41,6 +41,16 @@ class StepTable(Protocol):
     def noted(self, addresses: Sequence[str]) -> Sequence[StepRow]:
         """Return the rows with an error or with notes, and all rows at some addresses."""
 
+    def ordered(self, by: str, before: int) -> Sequence[tuple[int, str]]:
+        """Return number and address of all rows but that of the execution, in another order.
+
+        Args:
+            by: `time`: what has not ended, then the slowest. `attempts`, `tokens`, `cost`: most
+                first.
+                `error`: what failed, in order.
+            before: Number of the first event to leave out. The rows have the results of later ones.
+        """
+
     def current(self) -> Sequence[StepRow]:
         """Return the last row at each address, and perhaps others."""
 

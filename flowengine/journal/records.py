@@ -217,6 +217,10 @@ class StepRow(NamedTuple):
     """Packed. Perhaps a handler has replaced it, and the step has succeeded."""
     notes: bytes | None
     """Packed numbers of events about it: decisions, logs, evidence."""
+    tokens: int | None
+    """Used by the attempt, as it reported. None: it is not metered."""
+    cost: int | None
+    """In billionths of a dollar."""
 
 
 class Append(NamedTuple):

@@ -6,6 +6,7 @@ Code outside the kernel must read state only through this module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 from flowengine.kernel.events import ErrorData
@@ -228,6 +229,8 @@ def unbound(view: View, act: Activation) -> set[int]:
     return {number for number in inside if free.get(number, True)}
 
 
+AMOUNTS = ("tokens", "cost_usd")
+"""Meters with amounts. `tool_calls` are counted."""
 DOLLAR = 10**9
 """The amount in which a budget counts one dollar."""
 NEVER = 2**53
@@ -380,3 +383,32 @@ def overdue(state: State) -> list[int]:
         for number, timer in state["timers"].items()
         if timer["why"] in BOUNDS and timer["due"] <= state["now"]
     ]
+
+
+def counted_as(meter: str, value: Plain) -> int:
+    """Return an amount in counted units, or 0 if it is not valid."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    if not isfinite(value) or value < 0:
+        return 0
+    return round(value * DOLLAR) if meter == "cost_usd" else int(value)
+
+
+def used(node: Node, result: Plain) -> dict[str, int]:
+    """Return the usage of an attempt as reported in its result or the data of its error."""
+    return {
+        meter: sum(counted_as(meter, amount_at(result, path)) for path in spec.get("used", ()))
+        for meter, spec in (node.meters or {}).items()
+        if meter in AMOUNTS
+    }
+
+
+def amount_at(data: Plain, path: list[str] | None) -> Plain:
+    """Return the value at a path of keys. None: there is none."""
+    if path is None:
+        return None
+    for key in path:
+        if not isinstance(data, dict):
+            return None
+        data = data.get(key)
+    return data

@@ -155,7 +155,8 @@ def show_execution(call: ApiCall) -> Any:
         info = result if due is None else {**result, "due": format_time(due)}
     else:
         step = None if query.step is None else known_address(call, query.step)
-        info = call.engine.executions.show(id, step=step)
+        only = query.model_dump(include={"status", "kind", "sort", "limit"})
+        info = call.engine.executions.show(id, step=step, **only)
     return shown_execution(call, info)
 
 

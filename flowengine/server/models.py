@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flowengine.engines.infos import StepOrder
 from flowengine.engines.reading import LONGEST_SEARCH
 from flowengine.engines.results import Status
 from flowengine.server.records import TOKEN_NAME
@@ -125,6 +126,12 @@ class ShowQuery(Query):
     """The parts of an execution to show."""
 
     step: str | None = Field(None, description="address of the only step to show")
+    status: str | None = Field(None, description="only steps with this status")
+    kind: str | None = Field(None, description="only steps of this kind")
+    sort: StepOrder | None = Field(
+        None, description="order of the steps, the slowest, dearest or failed ones first"
+    )
+    limit: int | None = Field(None, ge=1, description="maximum number of steps")
     brief: bool = Field(False, description="only the status, outputs, error and open waits")
 
 

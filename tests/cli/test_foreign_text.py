@@ -48,7 +48,7 @@ ID = "01m7xrx08mcp3fdj8s5hh5nc0s"
 
 def made(hint: Any, text: str, name: str = "") -> Any:
     """Return a value of a type with a text in every field."""
-    if name in SHAPES:
+    if name in SHAPES and hint is not float:
         return SHAPES[name](text)
     origin = get_origin(hint)
     if origin in (NotRequired, typing.Required):

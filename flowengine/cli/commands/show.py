@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from flowengine.agents.actions import text_in, told, usage_of
 from flowengine.agents.calls_of_rounds import call_in
@@ -33,7 +33,7 @@ from flowengine.cli.views.waits import (
     undecidable,
     undelivered,
 )
-from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo
+from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo, StepOrder
 from flowengine.engines.results import WaitInfo
 from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.kernel.notation.addresses import flow_name
@@ -45,14 +45,27 @@ from flowengine.sdk.texts.visible_text import printable
     "show an execution: its status, steps, waits, outputs and error",
     """\
 flowengine show 01k8xq7mf4jb
-flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read""",
+flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read
+flowengine show 01k8xq7mf4jb --sort time --limit 10""",
     arg("execution ID", NEWEST, nargs="?"),
     arg("--step ADDRESS", "only this step, with its input, and each attempt with its log"),
+    arg("--status STATUS", "only steps with this status"),
+    arg("--kind KIND", "only steps of this kind"),
+    arg(
+        "--sort ORDER",
+        "steps by time (what has not ended, then the slowest), attempts, tokens, cost or error",
+        choices=get_args(StepOrder),
+    ),
+    arg("--limit N", "maximum number of steps", type=int),
 )
 def show_command(session: CliSession, arguments: Namespace) -> None:
     info = session.engine.executions.show(
         session.execution(arguments.execution),
         step=arguments.step,
+        status=arguments.status,
+        kind=arguments.kind,
+        sort=arguments.sort,
+        limit=arguments.limit,
     )
     session.make_pasted(info)
     if arguments.json:
@@ -172,8 +185,11 @@ def _step(step: StepInfo, call: Mapping[str, Any], width: int) -> str:
         detail = with_tool(standing(wait), step["step"], call)
     elif step["status"] in ("succeeded", "failed") and step.get("output") is not None:
         detail = first_line(step.get("summary", inline(step["output"])), 80)
-    if step["attempts"] > 1:
-        detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"
+    notes = [f"{step['attempts']} attempts"] if step["attempts"] > 1 else []
+    notes += [f"{step['tokens']} tokens"] if "tokens" in step else []
+    notes += [f"{step['cost_usd']:.6g} USD"] if step.get("cost_usd") else []
+    if notes:
+        detail += f"{'  ' * bool(detail)}({', '.join(notes)})"
     head = f"  {printable(step['address']):{width}} {status}"
     return f"{head} {_took(step):8} {printable(detail)}".rstrip()
 

@@ -11,7 +11,7 @@ from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.views import entry_view, wait_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.host import Host
-from flowengine.engines.infos import ExecutionInfo, StepInfo, execution_view
+from flowengine.engines.infos import ExecutionInfo, StepFilter, StepInfo, execution_view
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.requests import RequestLog, asks_models
 from flowengine.engines.inspection.step_values import events_of, find_values
@@ -34,9 +34,17 @@ from flowengine.kernel.notation.times import format_duration, format_time
 
 _ALL = 1 << 32
 """More than the number of any event, which has 32 bits."""
+_ALL_STEPS = StepFilter()
 
 
-def show(host: Host, execution: str, step: str | None, *, tries: bool = False) -> ExecutionInfo:
+def show(
+    host: Host,
+    execution: str,
+    step: str | None,
+    *,
+    tries: bool = False,
+    wanted: StepFilter = _ALL_STEPS,
+) -> ExecutionInfo:
     """Return all details of an execution.
 
     Args:
@@ -44,9 +52,10 @@ def show(host: Host, execution: str, step: str | None, *, tries: bool = False) -
         execution: Full id.
         step: Full address of the only step to show. None: all.
         tries: Whether all steps have their attempts.
+        wanted: The steps to show, and their order.
 
     Returns:
-        See `ExecutionInfo`.
+        See `ExecutionInfo`. Without `took` if not all steps are shown.
 
     Raises:
         NotFound: The execution has no such step.
@@ -54,12 +63,48 @@ def show(host: Host, execution: str, step: str | None, *, tries: bool = False) -
     record = host.store.execution(execution)
     with Sound(f"the journal of execution {execution}"):
         shown = Steps.stored(host.store, host.flows, record)
+        if step is None and wanted != _ALL_STEPS:
+            infos = _wanted(host, record, shown, wanted)
+            info = _view(host, record, shown, infos, None, tries=tries)
+            info.pop("took", None)  # it takes all attempts
+            return info
         if step is None:
             _read_outputs(host, record, shown)
             infos = [*map(shown.info, shown.states)]
         else:
             infos = _one(host, record, shown, step)
     return _view(host, record, shown, infos, step, tries=tries)
+
+
+def _wanted(
+    host: Host, record: ExecutionRecord, shown: Steps, wanted: StepFilter
+) -> list[StepInfo]:
+    """Return some steps, in an order."""
+    not_ended = _not_ended(shown, standing_view(host, record)["status"])
+    found = list[str]()
+    for address in shown.ordered(wanted.sort):
+        step, status = shown.states[address]
+        status = not_ended[address]["status"] if address in not_ended else status
+        if wanted.status in (None, status) and wanted.kind in (None, shown.kind(step)):
+            found.append(address)
+        if len(found) == wanted.limit:
+            break
+    shown.read_events(found)
+    find_values(host.store, host.flows, record, shown.computed(), shown.values)
+    return [{**shown.info(address), **shown.amounts(address)} for address in found]
+
+
+def _not_ended(shown: Steps, status: str) -> dict[str, StepInfo]:
+    """Return what has not ended, without values.
+
+    Args:
+        shown: The steps.
+        status: Of the execution.
+    """
+    not_ended = {info["address"]: listed(info) for info in shown.open()}
+    wait_with_what_is_inside(not_ended.values())
+    stop_with(not_ended.values(), status)
+    return not_ended
 
 
 def _read_outputs(host: Host, record: ExecutionRecord, shown: Steps) -> None:
@@ -80,7 +125,7 @@ def _one(host: Host, record: ExecutionRecord, shown: Steps, step: str) -> list[S
             ),
         )
     rows = shown.rows(step)
-    shown.read_events(step)
+    shown.read_events([step])
     wanted = {number: {step} for number in events_of(rows) if number < shown.count}
     find_values(host.store, host.flows, record, wanted, shown.values, asked.record)
     info = shown.info(step)
@@ -112,9 +157,7 @@ def folds(host: Host, execution: str, until: int | None = None) -> tuple[Executi
         info = _view(host, record, shown, [], None, tries=False)
         info.pop("took", None)  # it takes all attempts
         status = info["status"]
-    not_ended = {info["address"]: listed(info) for info in shown.open()}
-    wait_with_what_is_inside(not_ended.values())
-    stop_with(not_ended.values(), status)
+    not_ended = _not_ended(shown, status)
     ended = ((address, (info["step"], info["status"])) for address, info in not_ended.items())
     return info, Folds(
         {**shown.states, **dict(ended)}, lambda at: not_ended.get(at) or listed(shown.info(at))

@@ -21,7 +21,7 @@ from flowengine.engines.executions.linked_flows import (
 )
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.step_rows import WHOLE, StepRows, at_work, notes_of
-from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
+from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo, StepOrder
 from flowengine.engines.people.waits import decision_view
 from flowengine.engines.snapshots import read_snapshot, state_at_retry
 from flowengine.journal.encoding import unpack
@@ -31,6 +31,7 @@ from flowengine.journal.sqlite.steps import steps_in_memory
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time
+from flowengine.kernel.view import DOLLAR
 
 _SIGNS = re.compile(r"[/\[@]")
 """The ends of the addresses of steps around one."""
@@ -245,9 +246,27 @@ class Steps:
         events: list[Any] = [self.events[number] for number in about if number in self.events]
         return [each for each in events if each["type"] == "warning" and concerns_others(each)]
 
-    def read_events(self, address: str) -> None:
-        """Read the events that the rows of a step name."""
-        self.read(number for row in self.rows(address) for number in _events_shown(row))
+    def ordered(self, by: StepOrder | None) -> Iterable[str]:
+        """Return the addresses of all steps in an order. None: that of beginning."""
+        if by is None:
+            return self.states
+        states, numbers = self.states, self._numbers
+        rows = self.table.ordered(by, self.count)
+        return [at for number, at in rows if at in states and numbers[at] == number]
+
+    def amounts(self, address: str) -> StepInfo:
+        """Return what the last attempt of a step used."""
+        row, found = self.rows(address)[-1], StepInfo()
+        if row.tokens is not None:
+            found["tokens"] = row.tokens
+        if row.cost is not None:
+            found["cost_usd"] = row.cost / DOLLAR
+        return found
+
+    def read_events(self, addresses: Iterable[str]) -> None:
+        """Read the events that the rows of some steps name."""
+        rows = (row for address in addresses for row in self.rows(address))
+        self.read(number for row in rows for number in _events_shown(row))
 
     def read(self, numbers: Iterable[int]) -> None:
         """Read events."""
@@ -272,7 +291,7 @@ class Steps:
         info: StepInfo = {
             "address": address,
             "step": row.step,
-            "kind": spec.get("kind", "group"),
+            "kind": self.kind(row.step),
             "status": row.status,
             "outcome": row.outcome if is_over else None,
             "attempts": row.attempt,
@@ -343,6 +362,11 @@ class Steps:
             if row.output == COMPUTED and (row.address, event) not in self.values.outputs:
                 wanted[event].add(row.address)
         return wanted
+
+    def kind(self, step: str) -> str:
+        """Return the kind of a step."""
+        kind: str = self._spec(step).get("kind", "group")
+        return kind
 
     def _spec(self, step: str) -> Mapping[str, Any]:
         """Return a compiled step, from the flow that the execution runs now."""

@@ -15,7 +15,7 @@ TABLE = """CREATE TABLE steps (
     id INTEGER PRIMARY KEY, address TEXT NOT NULL, step TEXT NOT NULL, status TEXT NOT NULL,
     outcome TEXT, attempt INTEGER NOT NULL, started INTEGER NOT NULL, since INTEGER NOT NULL,
     began INTEGER, began_by INTEGER, ended INTEGER, ended_by INTEGER, until INTEGER, output BLOB,
-    error BLOB, notes BLOB)"""
+    error BLOB, notes BLOB, tokens INTEGER, cost INTEGER)"""
 """id is the execution's number << 32 | the row's number."""
 
 
@@ -28,6 +28,15 @@ _SELECT = f"SELECT id & 0xffffffff, {', '.join(StepRow._fields[1:])} FROM steps"
 _OWN = "id >= :first AND id < :first + (1 << 32)"
 _NOTED = f"""{_SELECT} WHERE {_OWN} AND (error IS NOT NULL OR notes IS NOT NULL
     OR address IN (SELECT value FROM json_each(:addresses)))"""
+_ORDERS = {
+    "time": "ended - started DESC NULLS FIRST",
+    "attempts": "attempt DESC",
+    "error": "error IS NULL, ended",
+    "tokens": "tokens DESC",
+    "cost": "cost DESC",
+}
+_ORDERED = f"""SELECT id & 0xffffffff, address FROM steps
+    WHERE {_OWN} AND id > :first AND since < :before ORDER BY"""
 _CURRENT = f"{_SELECT} WHERE {_OWN} AND id > :first AND until IS NULL"
 _ALL = f"{_SELECT} WHERE {_OWN} AND since < :before"
 _IS_EMPTY = f"SELECT NOT EXISTS (SELECT 1 FROM steps WHERE {_OWN})"
@@ -85,6 +94,9 @@ class SqliteSteps:
 
     def noted(self, addresses: Sequence[str]) -> Sequence[StepRow]:
         return self._rows(_NOTED, addresses=json.dumps(addresses))
+
+    def ordered(self, by: str, before: int) -> Sequence[tuple[int, str]]:
+        return self._read(f"{_ORDERED} {_ORDERS[by]}, id", before=before)
 
     def current(self) -> Sequence[StepRow]:
         return self._rows(_CURRENT)

@@ -31,6 +31,7 @@ from flowengine.kernel.limits.locks import resume
 from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import (
+    AMOUNTS,
     begun,
     bounding,
     budget_of,
@@ -38,6 +39,7 @@ from flowengine.kernel.view import (
     charged,
     taken,
     unbound,
+    used,
     worked,
 )
 
@@ -149,7 +151,7 @@ def charge_result(tx: Transition, unit: Unit, result: Plain) -> None:
         tx.state["running"] -= 1
         return
     act = tx.act_of(unit)
-    charge(tx, unit["id"], tx.frame_of(act), amounts_used=meters.used(tx.node(act), result))
+    charge(tx, unit["id"], tx.frame_of(act), amounts_used=used(tx.node(act), result))
     forget_needs(unit)
 
 
@@ -265,7 +267,7 @@ def used_up(tx: Transition, budget: Budget, node: Node | None = None) -> list[st
     if "wall_time" in limits and worked(tx.state, budget, tx.now) >= limits["wall_time"]:
         lacking.append("wall_time")
     measured = meters.measured(node) if node is not None else ()
-    for meter in meters.AMOUNTS:
+    for meter in AMOUNTS:
         # For a measured call, room that others have reserved can become free again.
         used_of = charged if meter in measured else taken
         if meter in limits and used_of(budget, meter) >= limits[meter]:
@@ -280,7 +282,7 @@ def is_low(tx: Transition, unit: Unit) -> bool:
     """Return whether a call should save resources: a budget has reached its `fallback_at`."""
     act = tx.act_of(unit)
     node = tx.node(act)
-    uses = meters.names(node).intersection(meters.AMOUNTS)
+    uses = meters.names(node).intersection(AMOUNTS)
     # A reservation is far above the actual use of a call.
     used_of = charged if meters.measured(node) else taken
     for number, budget in budgets_around(tx, tx.frame_of(act)):

@@ -20,19 +20,15 @@ from flowengine.kernel.graph.specs import BudgetSpec, SharedBudgetSpec
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state.records import Budget, Unit
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.view import DOLLAR, budgets_around, charged, taken
-
-AMOUNTS = ("tokens", "cost_usd")
-"""Meters with amounts. `tool_calls` are counted."""
-
-
-def counted_as(meter: str, value: Plain) -> int:
-    """Return an amount in counted units, or 0 if it is not valid."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0
-    if not isfinite(value) or value < 0:
-        return 0
-    return round(value * DOLLAR) if meter == "cost_usd" else int(value)
+from flowengine.kernel.view import (
+    AMOUNTS,
+    DOLLAR,
+    amount_at,
+    budgets_around,
+    charged,
+    counted_as,
+    taken,
+)
 
 
 def declared_limits(spec: BudgetSpec | SharedBudgetSpec) -> dict[str, int]:
@@ -76,7 +72,7 @@ def reserved(tx: Transition, number: int) -> dict[str, int] | None:
     if node.environments and isinstance(given, dict):
         given = given.get("input")
     values = {
-        meter: counted_as(meter, _at(given, spec.get("reserved"))) if meter in AMOUNTS else 1
+        meter: counted_as(meter, amount_at(given, spec.get("reserved"))) if meter in AMOUNTS else 1
         for meter, spec in node.meters.items()
     }
     return values if granted is None else {**values, **granted}
@@ -157,25 +153,6 @@ def amounts_granted(
                 left = budget["limits"][meter] - taken(budget, meter) + beyond
                 sums[meter] = min(sums.get(meter, most), left if bounds else most)
     return sums
-
-
-def used(node: Node, result: Plain) -> dict[str, int]:
-    """Return the usage of an attempt as reported in its result or the data of its error."""
-    return {
-        meter: sum(counted_as(meter, _at(result, path)) for path in spec.get("used", ()))
-        for meter, spec in (node.meters or {}).items()
-        if meter in AMOUNTS
-    }
-
-
-def _at(data: Plain, path: list[str] | None) -> Plain:
-    if path is None:
-        return None
-    for key in path:
-        if not isinstance(data, dict):
-            return None
-        data = data.get(key)
-    return data
 
 
 def hold(budget: Budget, number: int, amounts: Mapping[str, int]) -> None:

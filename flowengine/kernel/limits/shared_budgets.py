@@ -32,7 +32,7 @@ from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.state.records import Activation, Reservation, Unit
 from flowengine.kernel.transition import Transition, require
-from flowengine.kernel.view import DOLLAR, budget_of, budgets_around, unbound
+from flowengine.kernel.view import AMOUNTS, DOLLAR, budget_of, budgets_around, unbound
 
 
 def declare(tx: Transition, names: Names, frame: int) -> None:
@@ -236,7 +236,7 @@ def give_back(
             continue
         used = dict(amounts) if ran and amounts is not None else {}
         if used and amounts_used is not None:
-            used.update(dict.fromkeys(used.keys() & set(meters.AMOUNTS), 0))
+            used.update(dict.fromkeys(used.keys() & set(AMOUNTS), 0))
             used.update(amounts_used)
         tx.commands.append(GiveBack(account, number, used))
     forget_claim(tx, number)
@@ -246,5 +246,5 @@ def bounds(tx: Transition, number: int) -> Iterator[tuple[str, int]]:
     """Yield each meter with the amount that a shared budget grants to a measured attempt."""
     for held in tx.state.get("reserved", {}).get(number, {}).values():
         for meter, amount in held.get("granted", {}).items():
-            if meter in meters.AMOUNTS and held["needs"][meter][0] is not None:
+            if meter in AMOUNTS and held["needs"][meter][0] is not None:
                 yield meter, amount

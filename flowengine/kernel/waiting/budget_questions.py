@@ -22,7 +22,7 @@ from flowengine.kernel.limits.budgets import (
     watch_time,
 )
 from flowengine.kernel.limits.locks import resume, suspend
-from flowengine.kernel.limits.meters import counted_as, declared_limits, is_crowded, lacks
+from flowengine.kernel.limits.meters import declared_limits, is_crowded, lacks
 from flowengine.kernel.notation.times import format_duration, parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
@@ -34,6 +34,7 @@ from flowengine.kernel.view import (
     budget_of,
     budgets_around,
     charged,
+    counted_as,
     counting,
     unbound,
 )

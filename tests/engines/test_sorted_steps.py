@@ -1,0 +1,86 @@
+"""Steps of an execution by status, kind and order, read from a store of each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents.models.registry import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.engines.infos import ExecutionInfo
+from flowengine.errors import UsageError
+from tests.engines import world
+
+FLOW = """
+steps:
+  - id: each
+    map: {over: "${{ [2, 1, 0, 3] }}", concurrency: 1, on_item_error: continue, max_failures: 4}
+    python: "works:work"
+    effect: idempotent
+    with: {n: "${{ item }}"}
+    retry: {attempts: 3, delay: 0s}
+  - id: first
+    agent: {model: double/any, settings: {max_tokens: 10}}
+    with: {prompt: Hello}
+  - id: second
+    agent: {model: double/any, settings: {max_tokens: 10}}
+    with: {prompt: Hello}
+  - {id: ask, approval: Go on?}
+"""
+WORK = """
+import time
+
+def work(n: int) -> int:
+    time.sleep(n / 20)
+    if n % 2:
+        raise ValueError(f"{n} is odd")
+    return n
+"""
+SAID = [
+    {"text": "Hi.", "usage": {"input_tokens": 5, "output_tokens": 2, "cost_usd": 0.5}},
+    {"text": "Hello.", "usage": {"input_tokens": 9, "output_tokens": 3, "cost_usd": 0.25}},
+]
+
+
+def addresses(info: ExecutionInfo) -> list[str]:
+    return [step["address"] for step in info["steps"]]
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_steps_are_shown_by_status_and_kind_and_in_an_order(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "works.py").write_text(WORK)
+    file = world.make(tmp_path, FLOW)
+    with (
+        Engine(tmp_path / "store" if kind == "folder" else None) as engine,
+        using(ScriptedModel(SAID)),
+    ):
+        id = engine.run(file).execution
+
+        def show(**given: Any) -> ExecutionInfo:
+            return engine.executions.show(id, **given)
+
+        assert addresses(show(status="failed")) == ["each[1]", "each[3]"]
+        assert addresses(show(status="waiting")) == ["ask"]
+        assert addresses(show(kind="python", limit=2)) == ["each[0]", "each[1]"]
+        assert addresses(show(sort="time", kind="python")) == [
+            "each", "each[3]", "each[1]", "each[0]", "each[2]",
+        ]  # fmt: skip
+        assert addresses(show(sort="time", limit=1)) == ["ask"]  # it has not ended
+        assert addresses(show(sort="attempts", limit=2)) == ["each[1]", "each[3]"]
+        assert addresses(show(sort="error", status="failed", limit=1)) == ["each[1]"]
+        dearest, other = [show(sort=by, limit=1)["steps"][0] for by in ("cost", "tokens")]
+        assert dearest["address"].startswith("first")
+        assert (dearest["tokens"], dearest["cost_usd"]) == (7, 0.5)
+        assert (other["tokens"], other["cost_usd"]) == (12, 0.25)
+        assert "took" not in show(limit=1)
+        whole = {step["address"]: step for step in show()["steps"]}
+        for step in show(sort="time")["steps"]:
+            step.pop("tokens", None)  # type: ignore[misc]
+            step.pop("cost_usd", None)  # type: ignore[misc]
+            assert {**step, "took": None} == {**whole[step["address"]], "took": None}
+        with pytest.raises(UsageError, match="sort is 'odd'") as told:
+            show(sort="odd")
+        assert "time" in told.value.with_hint
