@@ -78,8 +78,8 @@ def test_steps_are_shown_by_status_and_kind_and_in_an_order(kind: str, tmp_path:
         assert "took" not in show(limit=1)
         whole = {step["address"]: step for step in show()["steps"]}
         for step in show(sort="time")["steps"]:
-            step.pop("tokens", None)  # type: ignore[misc]
-            step.pop("cost_usd", None)  # type: ignore[misc]
+            step.pop("tokens", None)
+            step.pop("cost_usd", None)
             assert {**step, "took": None} == {**whole[step["address"]], "took": None}
         with pytest.raises(UsageError, match="sort is 'odd'") as told:
             show(sort="odd")
