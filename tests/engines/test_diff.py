@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from flowengine import Engine
 from tests.engines import world
 
@@ -53,3 +55,49 @@ steps:
 
     assert found["same"]
     assert found["steps"] == []
+
+
+LONG = """
+state: {seen: {type: array, default: [], reducer: append}}
+steps:
+  - {id: first, output: "${{ execution.id }} at ${{ execution.started_at }}"}
+  - id: each
+    map: {over: 40, concurrency: 1}
+    group:
+      - {id: read, python: "reads:read", effect: pure, with: {n: "${{ item }}"}, set: {seen: "${{ output }}"}}
+      - {id: twice, output: "${{ steps.read.output + steps.read.output }}"}
+  - {id: ask, approval: "Keep ${{ size(state.seen) }}?"}
+  - {id: say, output: "${{ steps.first.output }} ${{ json(steps.each.output) }}"}
+outputs: {said: "${{ steps.say.output }}"}
+"""  # noqa: E501
+READS = """
+from pathlib import Path
+
+import pytest
+
+def read(n: int) -> str:
+    changed = Path(__file__).with_name("changed")
+    return "new" if changed.exists() and int(changed.read_text()) == n else f"old {n}"
+"""
+
+
+@pytest.mark.parametrize("changed", [0, 1, 27, 39, 99])
+def test_a_common_past_is_found_in_rows_as_in_a_replay(
+    changed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reads.py").write_text(READS)
+    flow = world.make(tmp_path, LONG)
+    with Engine(tmp_path / "store") as engine:
+        runs = []
+        for _ in range(2):
+            (wait,) = engine.run(flow).waits
+            engine.approvals.approve(wait["id"])
+            runs.append(wait["execution"])
+            (tmp_path / "changed").write_text(str(changed))
+        found = [engine.executions.diff(*pair) for pair in (runs, runs[::-1])]
+        monkeypatch.setattr(type(engine.store), "steps", lambda store, id: None)
+        replayed = [engine.executions.diff(*pair) for pair in (runs, runs[::-1])]
+    assert found == replayed
+    assert found[0]["same"] == (changed == 99)
+    if changed != 99:
+        assert found[0]["parting"]["address"] == f"each[{changed}]/read"  # type: ignore[index]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.engines.executions.linked_flows import apply, first_form, line, read
+from flowengine.engines.executions.linked_flows import apply, first_form, line, read, walk_on
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
 from flowengine.engines.snapshots import read_snapshot
@@ -101,11 +102,9 @@ def diff(host: Host, left: str, right: str) -> Difference:
     """
     records = [host.store.execution(id) for id in (left, right)]
     journals = [read(host.store, record.id) for record in records]
-    past = _shared_past(host, records, journals)
-    first, other = (
-        _history(host, record, line(journal, len(journal) - 1), past)
-        for record, journal in zip(records, journals, strict=True)
-    )
+    straight = [line(journal, len(journal) - 1) for journal in journals]
+    pasts = _shared_pasts(host, records, journals, straight)
+    first, other = map(partial(_history, host), records, straight, pasts)
     begin = _common_beginning(first.facts, other.facts)
     for history in (first, other):
         facts = enumerate(islice(history.facts, begin, None), begin)
@@ -134,7 +133,7 @@ def diff(host: Host, left: str, right: str) -> Difference:
 
 
 class _SharedPast(NamedTuple):
-    """The common past of a fork and its original, at a snapshot of the original."""
+    """An execution after the events that both have in common."""
 
     graph: Graph
     state: State
@@ -146,30 +145,43 @@ class _SharedPast(NamedTuple):
     """The steps that had not ended."""
 
 
-def _shared_past(
-    host: Host, records: Sequence[ExecutionRecord], journals: Sequence[Sequence[Event]]
-) -> _SharedPast | None:
-    """Return the past that need not be replayed, because its events are the same on both sides.
+def _shared_pasts(
+    host: Host,
+    records: Sequence[ExecutionRecord],
+    journals: Sequence[Sequence[Event]],
+    straight: Sequence[Sequence[Event]],
+) -> Sequence[_SharedPast | None]:
+    """Return the past of each that need not be replayed, because its events are the same.
 
-    None: they have no common past, or no index of it exists.
+    None: they have none in common, or it has no rows. The past of a fork is that of its original.
     """
-    for old, fork in ((0, 1), (1, 0)):
-        record, journal = records[old], journals[old]
-        if not _came_from(records[fork], record):
-            continue
-        if records[fork].hash != record.hash or any("back" in event for event in journal):
-            return None
-        straight = line(journals[fork], len(journals[fork]) - 1)
-        pairs = enumerate(zip(journal, straight, strict=False))
-        common = next((number for number, (a, b) in pairs if number and a != b), 0)
-        return _past_before(host, record, journal, common)
-    return None
+    old, new = records
+    fork = 0 if _came_from(old, new) else 1 if _came_from(new, old) else None
+    original = 1 if fork == 0 else 0
+    rewritten = (journals[original],) if fork is not None else journals
+    if old.hash != new.hash or any("back" in event for journal in rewritten for event in journal):
+        return None, None
+    pairs = enumerate(zip(*straight, strict=False))
+    differ = (number for number, (a, b) in pairs if not _is_same_event(a, b))
+    common = next(differ, min(map(len, straight)))
+    past = _past_before(host, records[original], journals[original], common)
+    if past is None or fork is not None:
+        return past, past
+    graph, state = _state_after(host, new, past.number)
+    return past, past._replace(graph=graph, state=state)
+
+
+def _is_same_event(one: Any, other: Any) -> bool:
+    """Return whether events are equal, except for their times."""
+    if one["type"] == "started":
+        return pack(one["inputs"]) == pack(other.get("inputs"))
+    return pack({**one, "at": 0}) == pack({**other, "at": 0})
 
 
 def _past_before(
     host: Host, record: ExecutionRecord, journal: Sequence[Event], number: int
 ) -> _SharedPast | None:
-    """Return an execution at a snapshot before all attempts that ran at an event began.
+    """Return an execution before all attempts that ran at an event began.
 
     Groups may have begun earlier: they have no input.
     """
@@ -182,13 +194,22 @@ def _past_before(
     until = min(
         (row.began_by or 0 for row in counted if not _has_ended(row, number)), default=number
     )
-    near = read_snapshot(host.store, host.flows, record.id, until + 1)
-    begun = [row for row in rows if row.began_by is not None and row.began_by < near.number]
-    ended = sum(_has_ended(row, near.number) for row in rows if row.status != "interrupted")
-    open_ = [row.address for row in begun if not _has_ended(row, near.number)]
-    outside = sum(len(_outside(event)) for event in journal[: near.number])
+    begun = [row for row in rows if row.began_by is not None and row.began_by < until]
+    ended = sum(_has_ended(row, until) for row in rows if row.status != "interrupted")
+    open_ = [row.address for row in begun if not _has_ended(row, until)]
+    outside = sum(len(_outside(event)) for event in journal[:until])
     facts = outside + len(begun) + ended - len(open_)
-    return _SharedPast(near.graph, near.state, near.number, facts, open_)
+    return _SharedPast(*_state_after(host, record, until), until, facts, open_)
+
+
+def _state_after(host: Host, record: ExecutionRecord, count: int) -> tuple[Graph, State]:
+    """Return the flow and the state of an execution after a number of events."""
+    near = read_snapshot(host.store, host.flows, record.id, count)
+    graph, state = near.graph, near.state
+    at = record.hash, graph, state, near.number, near.tail
+    for moment in walk_on(host.flows, *at):
+        graph, state = moment.graph, moment.state
+    return graph, state
 
 
 def _has_ended(row: StepRow, number: int) -> bool:
