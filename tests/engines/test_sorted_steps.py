@@ -11,7 +11,7 @@ from flowengine import Engine
 from flowengine.agents.models.registry import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.infos import ExecutionInfo
-from flowengine.errors import UsageError
+from flowengine.errors import NotFound, UsageError
 from tests.engines import world
 
 FLOW = """
@@ -84,3 +84,14 @@ def test_steps_are_shown_by_status_and_kind_and_in_an_order(kind: str, tmp_path:
         with pytest.raises(UsageError, match="sort is 'odd'") as told:
             show(sort="odd")
         assert "time" in told.value.with_hint
+
+
+def test_an_execution_that_is_deleted_while_it_is_shown_is_not_found(tmp_path: Path) -> None:
+    with Engine(tmp_path / "store") as engine:
+        id = engine.run(world.make(tmp_path, "steps: [{id: a, output: 1}]")).execution
+        _, folds = engine.executions.folds(id)
+        engine.executions.prune()
+        with pytest.raises(NotFound, match="deleted while its steps were read"):
+            folds.level("")
+        with pytest.raises(NotFound, match="no execution"):
+            engine.executions.folds(id)

@@ -24,6 +24,7 @@ from flowengine.engines.executions.step_rows import WHOLE, StepRows, at_work, no
 from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo, StepOrder
 from flowengine.engines.people.waits import decision_view
 from flowengine.engines.snapshots import read_snapshot, state_at_retry
+from flowengine.errors import NotFound
 from flowengine.journal.encoding import unpack
 from flowengine.journal.reading import HistoryPort, StepTable
 from flowengine.journal.records import COMPUTED, GAVE, OVER, ExecutionRecord, StepRow
@@ -194,6 +195,8 @@ class Steps:
         for number in numbers:
             if number not in self._rows:  # those of the next steps are shown, too
                 self._read_rows(range(number, number + _AT_ONCE))
+                if number not in self._rows:
+                    raise NotFound("the execution was deleted while its steps were read")
         return [self._rows[number] for number in numbers]
 
     def read_all(self) -> None:
