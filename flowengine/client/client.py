@@ -186,7 +186,12 @@ class ClientExecutions(ClientGroup[_AnyClient]):
 
     @Listing
     async def events(
-        self, execution: str, *, from_seq: int = 0, follow: bool = False
+        self,
+        execution: str,
+        *,
+        from_seq: int = 0,
+        follow: bool = False,
+        step: str | None = None,
     ) -> AsyncGenerator[dict[str, Any]]:
         """Yield the entries of a journal. See `Engine.executions.events`.
 
@@ -194,10 +199,11 @@ class ClientExecutions(ClientGroup[_AnyClient]):
             execution: Its id, or an unambiguous prefix of it.
             from_seq: Number of the first entry.
             follow: Continue with new entries until the execution has ended.
+            step: Address of a step, without `follow`. Only entries about it are yielded.
         """
         has_ended = False
         while True:
-            part = await _sent(self._client, requests.part_of_journal(execution, from_seq))
+            part = await _sent(self._client, requests.part_of_journal(execution, from_seq, step))
             for entry in part:
                 yield entry
             if part:

@@ -394,9 +394,11 @@ def kept_file(execution: str, sha256: str) -> str:
     return f"{_at(execution)}/artifacts/{_part(sha256)}"
 
 
-def part_of_journal(execution: str, from_seq: int) -> ApiRequest[list[dict[str, Any]]]:
+def part_of_journal(
+    execution: str, from_seq: int, step: str | None
+) -> ApiRequest[list[dict[str, Any]]]:
     """Return the next entries of a journal, up to 500."""
-    query = {"from_seq": from_seq, "limit": 500}
+    query = {"from_seq": from_seq, "limit": 500, "step": step}
 
     def read(answer: Any) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = _items(answer)

@@ -337,7 +337,12 @@ class StoredExecutions(Group):
         return inspection.entries.newest(self._host, self.find(execution))
 
     def events(
-        self, execution: str, *, from_seq: int = 0, follow: bool = False
+        self,
+        execution: str,
+        *,
+        from_seq: int = 0,
+        follow: bool = False,
+        step: str | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Return the entries of a journal: `{seq, at, type, address?, ...}` each.
 
@@ -345,11 +350,22 @@ class StoredExecutions(Group):
             execution: Its id, or an unambiguous prefix of it.
             from_seq: Number of the first entry to return.
             follow: Continue with new entries until the execution has ended.
+            step: Address of a step. Only entries that began, changed or ended it are returned.
 
         Returns:
             An iterator that reads lazily.
+
+        Raises:
+            NotFound: The execution or step does not exist.
+            UsageError: `step` is given together with `follow`.
         """
-        return inspection.entries.entries(self._host, self.find(execution), from_seq, follow=follow)
+        id = self.find(execution)
+        if step is None:
+            return inspection.entries.entries(self._host, id, from_seq, follow=follow)
+        if follow:
+            raise UsageError("events takes either 'step' or 'follow'")
+        with CollectedLater(), _sound(id):
+            return iter(inspection.history.events_of_step(self._host, id, step, from_seq))
 
     def all_events(
         self,

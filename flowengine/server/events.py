@@ -11,6 +11,7 @@ from flowengine.engines.infos import EventFilter, StoreEvent
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, labels_of, moment
+from flowengine.server.executions import known_address
 from flowengine.server.redaction import entry_without_content
 from flowengine.server.rights import Right
 
@@ -23,7 +24,10 @@ def list_events(call: ApiCall) -> Any:
     query = call.query
     if query.replies:
         raise UsageError("'replies' are in a stream only", hint="Accept: text/event-stream")
-    events = call.engine.executions.events(call.path["execution"], from_seq=query.from_seq)
+    step = None if query.step is None else known_address(call, query.step)
+    events = call.engine.executions.events(
+        call.path["execution"], from_seq=query.from_seq, step=step
+    )
     items = list(islice(events, query.limit))
     return {"items": items, "next": items[-1]["seq"] + 1 if items else None}
 

@@ -95,3 +95,32 @@ def test_an_execution_that_is_deleted_while_it_is_shown_is_not_found(tmp_path: P
             folds.level("")
         with pytest.raises(NotFound, match="no execution"):
             engine.executions.folds(id)
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_the_events_of_a_step_are_those_that_began_changed_or_ended_it(
+    kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "works.py").write_text(WORK)
+    file = world.make(tmp_path, FLOW)
+    with (
+        Engine(tmp_path / "store" if kind == "folder" else None) as engine,
+        using(ScriptedModel(SAID)),
+    ):
+        (wait,) = engine.run(file).waits
+        engine.approvals.approve(wait["id"], comment="Fine.")
+        id, every = wait["execution"], engine.executions.events
+        whole = {entry["seq"]: entry for entry in every(id)}
+        for address in ("each[1]", "ask"):
+            own = [*every(id, step=address)]
+            assert [entry["type"] for entry in own if entry.get("address") == address] == (
+                ["failed", "timer", "failed", "timer", "failed"]
+                if address == "each[1]"
+                else ["decided"]
+            )
+            assert own == [whole[entry["seq"]] for entry in own]
+            assert [*every(id, step=address, from_seq=own[-1]["seq"])] == own[-1:]
+        with pytest.raises(NotFound, match="no step 'odd'"):
+            every(id, step="odd")
+        with pytest.raises(UsageError, match="either 'step' or 'follow'"):
+            every(id, step="ask", follow=True)

@@ -35,6 +35,7 @@ flowengine --json events 01k8xq7mf4jb --from-seq 40""",
     arg("execution ID", NEWEST, nargs="?"),
     flag("--follow", "keep printing new events until the execution ends"),
     flag("--otel", "print a trace in the JSON form of OTLP instead"),
+    arg("--step ADDRESS", "only events that began, changed or ended this step"),
     arg("--from-seq SEQ", "number of the first event (default: 0)", type=int, default=0),
 )
 def events_command(session: CliSession, arguments: Namespace) -> None:
@@ -44,6 +45,7 @@ def events_command(session: CliSession, arguments: Namespace) -> None:
         session.execution(arguments.execution),
         from_seq=arguments.from_seq,
         follow=arguments.follow,
+        step=arguments.step,
     )
     for entry in entries:
         if arguments.json:

@@ -13,6 +13,7 @@ from flowengine.engines.folds import Folds
 from flowengine.engines.host import Host
 from flowengine.engines.infos import ExecutionInfo, StepFilter, StepInfo, execution_view
 from flowengine.engines.inspection.budgets import budget_views
+from flowengine.engines.inspection.entries import entry_of
 from flowengine.engines.inspection.requests import RequestLog, asks_models
 from flowengine.engines.inspection.step_values import events_of, find_values
 from flowengine.engines.inspection.steps import (
@@ -29,6 +30,7 @@ from flowengine.engines.people.waits import stored_wait_view
 from flowengine.errors import Hint, NotFound
 from flowengine.journal.records import ENDED, ExecutionRecord, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Warned
 from flowengine.kernel.notation.times import format_duration, format_time
 
@@ -116,6 +118,19 @@ def _read_outputs(host: Host, record: ExecutionRecord, shown: Steps) -> None:
 def _one(host: Host, record: ExecutionRecord, shown: Steps, step: str) -> list[StepInfo]:
     """Return a step with all its values, and what has not ended inside it."""
     asked = RequestLog(record.id, step)
+    wanted = _numbers(record, shown, step)
+    shown.read_events([step])
+    find_values(host.store, host.flows, record, wanted, shown.values, asked.record)
+    info = shown.info(step)
+    request = asked.request(info.get("output")) if asks_models(info["kind"]) else None
+    if request is not None:
+        info["request"] = dict(request)
+    inside = (each for each in shown.open() if each["address"] != step)
+    return [info, *inside]
+
+
+def _numbers(record: ExecutionRecord, shown: Steps, step: str) -> dict[int, set[str]]:
+    """Return the numbers of the events about a step, each with its address."""
     if step not in shown.states:
         raise NotFound(
             f"execution {record.id} has no step '{step}'",
@@ -124,16 +139,31 @@ def _one(host: Host, record: ExecutionRecord, shown: Steps, step: str) -> list[S
                 http=f"see its steps: GET /v1/executions/{record.id}",
             ),
         )
-    rows = shown.rows(step)
-    shown.read_events([step])
-    wanted = {number: {step} for number in events_of(rows) if number < shown.count}
-    find_values(host.store, host.flows, record, wanted, shown.values, asked.record)
-    info = shown.info(step)
-    request = asked.request(info.get("output")) if asks_models(info["kind"]) else None
-    if request is not None:
-        info["request"] = dict(request)
-    inside = (each for each in shown.open() if each["address"] != step)
-    return [info, *inside]
+    return {number: {step} for number in events_of(shown.rows(step)) if number < shown.count}
+
+
+def events_of_step(host: Host, execution: str, step: str, since: int) -> list[dict[str, Any]]:
+    """Return the entries of a journal about a step.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+        step: Full address.
+        since: Number of the first entry.
+
+    Raises:
+        NotFound: The execution has no such step.
+    """
+    record, found = host.store.execution(execution), list[dict[str, Any]]()
+    shown = Steps.stored(host.store, host.flows, record)
+    numbers = _numbers(record, shown, step)
+    wanted = {number: at for number, at in numbers.items() if number >= since}
+
+    def add(moment: Moment, _seen: list[Observation]) -> None:
+        found.append(entry_of(moment))
+
+    find_values(host.store, host.flows, record, wanted, shown.values, add)
+    return found
 
 
 def folds(host: Host, execution: str, until: int | None = None) -> tuple[ExecutionInfo, Folds]:
