@@ -11,9 +11,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine import Engine
+from flowengine.agents.models.registry import using
+from flowengine.agents.models.scripted import ScriptedModel
 from tests.server.api import Api
 from tests.server.test_page import Browser
 
@@ -42,7 +44,7 @@ class Shape(NamedTuple):
     most: int = 10**9
     """Steps of the largest one that can be made."""
     then: str = ""
-    """What becomes of it: `retry`, `fork` or `upgrade`."""
+    """What becomes of it: `retry`, `fork`, `upgrade`, or `turns` of an agent."""
 
 
 def _chain(steps: int) -> str:
@@ -87,6 +89,17 @@ def _subflows(steps: int) -> str:
     )
 
 
+def _asked_map(steps: int) -> str:
+    return f"{_map(steps)}  - {{id: ask, approval: Fine?}}\n"
+
+
+def _agent(steps: int) -> str:
+    return (
+        "steps:\n  - id: ask\n    with: {prompt: Go on.}\n"
+        f"    agent: {{model: double/any, tools: [one], max_turns: {steps}}}\n"
+    )
+
+
 SHAPES = (
     Shape("chain", _chain, 2000),
     Shape("loop", _loop),
@@ -96,6 +109,8 @@ SHAPES = (
     Shape("subflows", _subflows),
     Shape("retried", _map, then="retry"),
     Shape("forked", _groups, then="fork"),
+    Shape("upgraded", _asked_map, then="upgrade"),
+    Shape("200 turns", _agent, 401, "turns"),
 )
 
 
@@ -106,7 +121,12 @@ def made(folder: Path, shape: Shape, steps: int) -> tuple[str, str]:
     written = shape.steps(min(steps, shape.most))
     path.write_text(f"flowengine: 1\nid: long\nlimits: {{steps: 1000000}}\n{_SUM}{written}")
     fails = Path("fail")
-    with Engine(folder / "store", durability="none", user="user:owner") as engine:
+    calls = [{"name": "one", "arguments": {"n": 1}}]
+    replies: list[Any] = [*[{"calls": calls}] * 200, {"text": "Done."}]
+    with (
+        using(ScriptedModel([*replies, *replies])),
+        Engine(folder / "store", durability="none", user="user:owner") as engine,
+    ):
         first = engine.run(path).execution
         if shape.then == "fork":
             middle = engine.executions.folds(first)[1].level("each", steps // 6).rows[0]
@@ -116,6 +136,10 @@ def made(folder: Path, shape: Shape, steps: int) -> tuple[str, str]:
             second = engine.run(path).execution
             fails.unlink()
             return first, engine.executions.retry(second).execution
+        if shape.then == "upgrade":
+            path.write_text(path.read_text().replace("Fine?", "Good?"))
+            engine.executions.upgrade(engine.load(path), first)
+            return engine.run(path).execution, first
         return first, engine.run(path).execution
 
 
