@@ -13,8 +13,12 @@ from flowengine.engines.actors import Actor, is_assignee
 from flowengine.engines.grants import grants_of, revoke
 from flowengine.engines.host import Host
 from flowengine.engines.infos import GrantInfo, WaitPage
-from flowengine.engines.people.approvals import hand_over, record_decision
-from flowengine.engines.people.logins import is_logged_in, login_of
+from flowengine.engines.people.approvals import (
+    hand_over,
+    is_logged_in,
+    login_of,
+    record_decision,
+)
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.reading import Group
 from flowengine.engines.results import Answering, Decision, ExecutionResult, WaitInfo

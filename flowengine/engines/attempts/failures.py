@@ -128,7 +128,9 @@ def _paths(*names: str) -> tuple[str, ...]:
 def _chain(error: BaseException, mask: Mask) -> list[str]:
     """Return the places of an exception, and those of members and causes in the user's code."""
     members = leaves_of(error, _CHAIN)
-    lines = [] if _is_told(error) or (members and not _has_users(error)) else places(error, mask)
+    is_ours = isinstance(error, StepError | FlowEngineError)  # raised deliberately by a step kind
+    hides = (is_ours or members) and not _has_users(error)
+    lines = [] if hides else places(error, mask)
     for member in members:
         if _has_users(member):
             lines += [f"from {_error_line(member, mask)}", *places(member, mask)]
@@ -144,11 +146,6 @@ def _chain(error: BaseException, mask: Mask) -> list[str]:
         seen.add(id(before))
         error = before
     return lines
-
-
-def _is_told(error: BaseException) -> bool:
-    """Return whether a step kind raised it deliberately, outside the user's code."""
-    return isinstance(error, StepError | FlowEngineError) and not _has_users(error)
 
 
 def _has_users(error: BaseException) -> bool:

@@ -95,11 +95,8 @@ def wake(tx: Transition) -> None:
 
 def wake_all(tx: Transition) -> None:
     """Queue all watchers."""
-    for numbers in tx.state["watching"].values():
-        for number in numbers:
-            if number not in tx.awake:
-                tx.awake.add(number)
-                heappush(tx.watchers, number)
+    tx.changed.update(tx.state["watching"])
+    wake(tx)
 
 
 def next_watcher(tx: Transition) -> int:
