@@ -24,7 +24,6 @@ from flowengine.kernel.graph.compiled import Evaluator
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.state.records import State
 from flowengine.kernel.transition import added
-from flowengine.kernel.view import View
 from flowengine.sdk.python.imported_modules import check_importable
 from flowengine.sdk.values.validation import Validator, shared
 from flowengine.util.garbage import CollectedLater
@@ -217,10 +216,7 @@ def first_form(journal: Sequence[Event], hash: str) -> str:
         journal: All its events.
         hash: Hash of the flow that it runs now.
     """
-    for event in journal:
-        if event["type"] == "upgraded":
-            return event["before"]
-    return hash
+    return next((event["before"] for event in journal if event["type"] == "upgraded"), hash)
 
 
 def forms(journal: Sequence[Event]) -> list[str]:
@@ -360,9 +356,3 @@ def _kept(events: Sequence[Any], event: Any) -> Iterator[Any]:
 def with_holds(event: Any, hold: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return an event with further failures to hold back when it is applied again."""
     return dict(event) if hold is None else {**event, "holds": added(event.get("holds"), hold)}
-
-
-def running(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
-    """Return the units with a running attempt: number → address and attempt."""
-    view, units = View(graph, state), state["units"].items()
-    return {n: (view.address(unit), unit["attempt"]) for n, unit in units if unit["phase"] == "run"}

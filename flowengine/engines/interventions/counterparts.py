@@ -81,3 +81,9 @@ def counterpart(graph: Graph, state: State, subject: EventSubject, event: Any) -
         if there is not None and (there.kind, there.key) == (subject.kind, subject.key):
             return number
     return None
+
+
+def running(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
+    """Return the units with a running attempt: number → address and attempt."""
+    view, units = View(graph, state), state["units"].items()
+    return {n: (view.address(unit), unit["attempt"]) for n, unit in units if unit["phase"] == "run"}

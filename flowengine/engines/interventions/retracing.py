@@ -17,10 +17,9 @@ from flowengine.engines.executions.linked_flows import (
     apply,
     first_form,
     line,
-    running,
     with_holds,
 )
-from flowengine.engines.interventions.counterparts import EventSubject, about, counterpart
+from flowengine.engines.interventions.counterparts import EventSubject, about, counterpart, running
 from flowengine.engines.interventions.upgrading import move_obstacles
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, Graph, advance, new_state
