@@ -52,8 +52,6 @@ class AttemptParts:
         end: Called when the attempt is over.
     """
 
-    __slots__ = ("_lock", "_secrets", "_tell", "_texts", "close")
-
     def __init__(self, secrets: Secrets, tell: Tell, end: Callable[[], None]) -> None:
         self.close = end
         self._secrets = secrets
@@ -125,8 +123,6 @@ class Printed:
         follow: Receives the lines as they arrive. None: without a follower.
         parts: Receives parts of a reply. None: without a follower.
     """
-
-    __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask", "lines", "parts")
 
     def __init__(
         self, mask: Mask, follow: Follow | None = None, parts: AttemptParts | None = None

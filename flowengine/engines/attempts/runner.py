@@ -52,7 +52,7 @@ class TaskRunner:
         self._effects_ahead = ("pure", "idempotent") if in_memory else ("pure",)
         self._secrets: Secrets | None = None
         self._tasks: dict[int, Task] = {}
-        self.quick = cache(self._quick)
+        self.quick = cache(lambda step: self._task(step).quick_call())
         self.ahead = cache(self._ahead)
 
     def attempt(
@@ -139,9 +139,6 @@ class TaskRunner:
         return Printed(
             secrets.mask, follower.lines, AttemptParts(secrets, follower.part, follower.end)
         )
-
-    def _quick(self, step: int) -> QuickCall | None:
-        return self._task(step).quick_call()
 
     def _ahead(self, step: int) -> QuickCall | None:
         may_repeat = self._flow["steps"][step].get("effect") in self._effects_ahead
