@@ -257,7 +257,8 @@ def _checked(
     choice = _choice(wait, given["choice"])
     decision: dict[str, Any] = {"choice": given["choice"], **who.fields()}
     decision["comment"] = _comment(choice, given.get("comment"))
-    if _takes_value(wait, given["choice"]):
+    supplies = "result" if wait["kind"] == "question" else RESPOND if "tool" in wait else None
+    if given["choice"] == supplies:  # the output of the step
         decision["value"] = _value(wait, given)
         return decision
     if given.get("value") is not None:
@@ -466,13 +467,6 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
                 hint=_part(f"form={field}", f"--form {name}=VALUE", f"'form': {field}"),
             )
     return validate({"type": "object", **schema}, form, "form")
-
-
-def _takes_value(wait: Mapping[str, Any], choice: str) -> bool:
-    """Return whether a choice supplies the output of a step."""
-    return (
-        choice == "result" if wait["kind"] == "question" else choice == RESPOND and "tool" in wait
-    )
 
 
 def _value(wait: Mapping[str, Any], given: DecisionGiven) -> Any:

@@ -28,11 +28,16 @@ AMOUNTS = ("tokens", "cost_usd")
 
 def counted_as(meter: str, value: Plain) -> int:
     """Return an amount in counted units, or 0 if it is not valid."""
+    amount = _in_units(meter, value)
+    return round(amount) if meter == "cost_usd" else int(amount)
+
+
+def _in_units(meter: str, value: Plain) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     if not isfinite(value) or value < 0:
         return 0
-    return round(value * DOLLAR) if meter == "cost_usd" else int(value)
+    return value * DOLLAR if meter == "cost_usd" else value
 
 
 def declared_limits(spec: BudgetSpec | SharedBudgetSpec) -> dict[str, int]:
@@ -104,18 +109,10 @@ def needs_as_counted(needs: Mapping[str, Plain]) -> dict[str, list[int]]:
         needs: Meter → `[least, most, beyond]`. Other meters are omitted.
     """
     return {
-        meter: [_rounded_up(meter, need) for need in needs[meter]]
+        meter: [ceil(_in_units(meter, need)) for need in needs[meter]]
         for meter in AMOUNTS
         if meter in needs
     }
-
-
-def _rounded_up(meter: str, amount: Plain) -> int:
-    if isinstance(amount, bool) or not isinstance(amount, int | float):
-        return 0
-    if not isfinite(amount) or amount < 0:
-        return 0
-    return ceil(amount * DOLLAR if meter == "cost_usd" else amount)
 
 
 def lacks(budget: Budget, needs: Mapping[str, list[int]]) -> list[str]:
