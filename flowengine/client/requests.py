@@ -167,10 +167,6 @@ def deploy(flow: str | PathLike[str]) -> ApiRequest[DeployedInfo]:
         flow: The path of the file. It names no other files, and only modules that the server's host
             allows.
     """
-
-    def read(answer: Any) -> DeployedInfo:
-        return _deployed(answer)
-
     try:
         with open(flow, "rb") as file:
             data = file.read(_MOST_BYTES * _LONGEST_FLOW + 1)
@@ -181,7 +177,8 @@ def deploy(flow: str | PathLike[str]) -> ApiRequest[DeployedInfo]:
         raise NotFound(f"cannot read {os.fspath(flow)}: {why}") from None
     if is_long or len(text) > _LONGEST_FLOW:
         raise InputError(f"{os.fspath(flow)} has more than {_LONGEST_FLOW} characters")
-    return ApiRequest("POST", "/v1/flows", read, {"text": text, "name": os.fspath(flow)[-200:]})
+    body = {"text": text, "name": os.fspath(flow)[-200:]}
+    return ApiRequest("POST", "/v1/flows", _deployed, body)
 
 
 def deploy_version(flow: str) -> ApiRequest[DeployedInfo]:

@@ -13,16 +13,18 @@ from flowengine.engines.actors import Actor, is_assignee
 from flowengine.engines.grants import grants_of, revoke
 from flowengine.engines.host import Host
 from flowengine.engines.infos import GrantInfo, WaitPage
-from flowengine.engines.people.answering import hand_over, record_decision
-from flowengine.engines.people.approvals import check_decidable
-from flowengine.engines.people.logins import is_logged_in, login_of
+from flowengine.engines.people.approvals import (
+    hand_over,
+    is_logged_in,
+    login_of,
+    record_decision,
+)
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.reading import Group
 from flowengine.engines.results import Answering, Decision, ExecutionResult, WaitInfo
-from flowengine.errors import FlowEngineError, InputError, UsageError
+from flowengine.errors import FlowEngineError, UsageError
 from flowengine.journal.records import ListedWait, WaitFilter
 from flowengine.journal.shapes import WAITS
-from flowengine.kernel.view import only_choice
 from flowengine.sdk.environments import LoginPage
 from flowengine.sdk.environments.resources import background
 from flowengine.sdk.python.argument_checks import check_keywords, check_one_of
@@ -157,14 +159,14 @@ class Approvals(Group):
     @blocking
     async def approve(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Decide with the choice that counts as approval. See `decide`."""
-        return await self._decided(wait, self._choice_of(wait, "approve"), answer)
+        return await self._decided(wait, "approve", answer, counts=True)
 
     approve_async = on_loop(approve)
 
     @blocking
     async def reject(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Decide with the choice that counts as rejection. See `decide`."""
-        return await self._decided(wait, self._choice_of(wait, "reject"), answer)
+        return await self._decided(wait, "reject", answer, counts=True)
 
     reject_async = on_loop(reject)
 
@@ -280,40 +282,17 @@ class Approvals(Group):
 
     # Internals
 
-    async def _decided(self, wait: str, choice: str, answer: Answering) -> Decision:
+    async def _decided(
+        self, wait: str, choice: str, answer: Answering, *, counts: bool = False
+    ) -> Decision:
         check_keywords("a decision", answer, Answering.__annotations__)
         who = self._who(answer.get("by"))
-        decision, resume = record_decision(self._host, wait, choice, answer, who)
+        decision, resume = record_decision(self._host, wait, choice, answer, who, counts=counts)
         result = await self._driving.go_on(decision.execution, resume=resume)
         return decision._replace(result=result)
 
-    def _choice_of(self, wait: str, counts_as: str) -> str:
-        return choice_of(self._host, wait, counts_as)
-
     def _hand_over(self, wait: str, what: str, by: str | None, **more: str | None) -> WaitInfo:
         return hand_over(self._host, self._driving, wait, what, self._who(by), **more)
-
-
-def choice_of(host: Host, wait: str, counts_as: str) -> str:
-    """Return the only choice of a wait that counts as approval or rejection.
-
-    Raises:
-        InputError: The wait has no such choice, or several.
-        Conflict: A wait of this kind is not decided on.
-    """
-    view = wait_of(host, wait)
-    check_decidable(wait, view["kind"])
-    choices = view.get("choices", [])
-    if (choice := only_choice(view, counts_as)) is not None:
-        return str(choice["id"])
-    known = ", ".join(choice["id"] for choice in choices) or "none"
-    is_counted = any(choice.get("counts_as") == counts_as for choice in choices)
-    how_many = "several choices count" if is_counted else "no choice counts"
-    raise InputError(
-        f"{wait}: {how_many} as '{counts_as}'",
-        field="choice",
-        hint=f"decide with one of: {known}",
-    )
 
 
 def page_of_waits(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import flow as language
 from flowengine.engines import flow_cache
-from flowengine.engines.executions.linked_flows import Language, functions_of, reducers_of
+from flowengine.engines.executions.linked_flows import Language, functions_of
+from flowengine.engines.executions.reducers import reducers_of
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow import building
 from flowengine.flow.export.networkx_graph import networkx_graph

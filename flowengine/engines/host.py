@@ -317,8 +317,6 @@ class KeptFiles:
         execution: The execution that owns the files.
     """
 
-    __slots__ = ("_execution", "_store")
-
     def __init__(self, store: ArtifactPort, execution: str) -> None:
         self._store = store
         self._execution = execution
@@ -393,8 +391,6 @@ class CallConsultant(Protocol):
 class SystemClock:
     """The clock of this machine."""
 
-    __slots__ = ()
-
     def now(self) -> int:
         """Return milliseconds since 1970-01-01T00:00Z."""
         return time.time_ns() // 1_000_000
@@ -402,8 +398,6 @@ class SystemClock:
 
 class RandomIds:
     """ULIDs in lower case: 26 characters, which sort by creation time."""
-
-    __slots__ = ()
 
     def execution(self, now: int) -> str:
         """Return 48 bits of time and 80 random bits, in Crockford's base 32."""

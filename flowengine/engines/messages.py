@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -9,10 +10,8 @@ from flowengine.engines.actors import Actor
 from flowengine.engines.executions.linked_flows import LinkedFlow, read
 from flowengine.engines.executions.parts import RECEIVER
 from flowengine.engines.host import Host
-from flowengine.engines.notifications import notify
 from flowengine.engines.results import Sent, Update
-from flowengine.engines.starting.beginning import begun_by
-from flowengine.engines.starting.same_start import differing
+from flowengine.engines.starting.beginning import begin_separate, begun_by, differing
 from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED as ENDED_STATUSES
@@ -21,8 +20,9 @@ from flowengine.journal.records import SendResult as Stored
 from flowengine.journal.shapes import unpack_event, unpack_notice
 from flowengine.kernel.commands import CANCEL, ENDED
 from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.notation.addresses import separate_id
 from flowengine.kernel.state.records import State
-from flowengine.kernel.view import STOPPABLE, View
+from flowengine.kernel.view import View
 from flowengine.sdk.texts.near_words import did_you_mean, nearest
 from flowengine.sdk.values.validation import validate
 
@@ -297,64 +297,6 @@ def _start(host: Host, name: str, key: str, flow: str | None) -> SignalStart:
     )
 
 
-def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: bool) -> str:
-    """Record a request to cancel.
-
-    Args:
-        host: Provides the store.
-        execution: Its id, or an unambiguous prefix of it.
-        reason: The reason, for the history.
-        who: The user who cancels it.
-        now: Skip `finally` and compensation.
-
-    Returns:
-        The full id of the execution.
-    """
-    id, at = host.store.find_execution(execution), host.clock.now()
-    event = {"type": "cancel", "at": at, "reason": reason, **who.fields(), "now": now}
-    host.store.send(id, pack(event), at, host.ids.message())
-    return id
-
-
-def ask_to_stop(host: Host, execution: str, step: str, reason: str, who: Actor) -> str:
-    """Record a request to stop a running step, which fails.
-
-    Args:
-        host: Provides the store.
-        execution: Its id, or an unambiguous prefix of it.
-        step: Address of a call, group or subflow that is running.
-        reason: The reason, for the history and for what handles the failure.
-        who: The user who stops it.
-
-    Returns:
-        The full id of the execution.
-
-    Raises:
-        Conflict: It is not running.
-    """
-    stored = host.stored(host.store.find_execution(execution), 0)
-    view = View(stored.linked.graph, stored.state)
-    units = stored.state["units"].values()
-    running = {view.address(unit): unit for unit in units if unit["phase"] in STOPPABLE}
-    unit = running.get(step)
-    if unit is None:
-        those = ", ".join(running) or "none"
-        raise Conflict(
-            f"step {step!r} of execution {stored.id} is not running",
-            hint=f"those that are: {those}",
-            plain=f"step {step!r} is not running",
-            flow=stored.context.flow,
-        )
-    at, by = host.clock.now(), who.fields()
-    message = f"it was stopped by {by['by']}" + (f": {reason}" if reason else "")
-    event = {
-        "type": "failed", "at": at, "unit": unit["id"], "attempt": unit["attempt"],
-        "error": {"type": "Stopped", "message": message}, **by,
-    }  # fmt: skip
-    host.store.send(stored.id, pack(event), at, host.ids.message())
-    return stored.id
-
-
 # Delivery of messages between executions, from the sender's journal to the receiver's inbox.
 #
 # See docs/language.md: emit.
@@ -440,3 +382,43 @@ def view(outgoing: Outgoing) -> dict[str, Any]:
         "id": event["id"],
         "why": outgoing.why,
     }
+
+
+# Sending notifications about approvals and ends: each is an execution that calls its tool.
+#
+# See docs/language/approvals.md: Notifications.
+#
+# An execution has attempts that are repeated after a crash, a retry, rules and a journal, and
+# its failure affects no other. Its id follows from the notification, so it is started only once.
+
+
+def notify(host: Host, event: Mapping[str, Any]) -> str:
+    """Start the execution that sends a notification, unless that was done before.
+
+    Args:
+        host: Provides the store, and the address of the page.
+        event: The notification, see `executions/parts.py`.
+
+    Returns:
+        The id of the execution.
+
+    Raises:
+        NotFound: Its flow is missing.
+    """
+    linked = host.flows.by_hash(event["hash"])
+    sender = event["flow"]
+    flows = [linked.compiled, *linked.compiled.get("flows", [])]
+    number = next((n for n, flow in enumerate(flows) if flow["id"] == sender), None)
+    if number is None:
+        raise NotFound(f"the flow has no tool for {sender}")
+    url, parent = host.settings.server_url, event["parent"]
+    cause = parent["identity"]
+    if "approval" in event:
+        name, place = "approval", "approvals"
+        id = separate_id(cause, event["wait"], event["number"], sender)
+    else:
+        name, place = "execution", "executions"
+        id = separate_id(cause, event["number"], sender)
+    about = event[name]
+    link = None if url is None else f"{url}/{place}/{about['id']}"
+    return begin_separate(host, linked, number, id, parent, {name: {**about, "link": link}})

@@ -10,18 +10,21 @@ from os import PathLike
 from typing import Any, Literal
 
 from flowengine.engines import interventions
+from flowengine.engines.actors import Actor
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.host import Host
 from flowengine.engines.infos import InterventionPlan, UpgradeInfo
-from flowengine.engines.messages import ask_to_cancel, ask_to_stop
 from flowengine.engines.reading import StoredExecutions
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.flow import building
+from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED, Pruned
 from flowengine.journal.refusals import not_new
 from flowengine.journal.shapes import Sound
 from flowengine.journal.store import every_item
+from flowengine.kernel.view import STOPPABLE, View
 from flowengine.sdk.python.argument_checks import milliseconds
 from flowengine.util.blocking import blocking, on_loop
 
@@ -305,3 +308,61 @@ class Executions(StoredExecutions):
 
 def _addresses(step: str | Sequence[str] | None) -> Sequence[str]:
     return [step] if isinstance(step, str) else step or ()
+
+
+def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: bool) -> str:
+    """Record a request to cancel.
+
+    Args:
+        host: Provides the store.
+        execution: Its id, or an unambiguous prefix of it.
+        reason: The reason, for the history.
+        who: The user who cancels it.
+        now: Skip `finally` and compensation.
+
+    Returns:
+        The full id of the execution.
+    """
+    id, at = host.store.find_execution(execution), host.clock.now()
+    event = {"type": "cancel", "at": at, "reason": reason, **who.fields(), "now": now}
+    host.store.send(id, pack(event), at, host.ids.message())
+    return id
+
+
+def ask_to_stop(host: Host, execution: str, step: str, reason: str, who: Actor) -> str:
+    """Record a request to stop a running step, which fails.
+
+    Args:
+        host: Provides the store.
+        execution: Its id, or an unambiguous prefix of it.
+        step: Address of a call, group or subflow that is running.
+        reason: The reason, for the history and for what handles the failure.
+        who: The user who stops it.
+
+    Returns:
+        The full id of the execution.
+
+    Raises:
+        Conflict: It is not running.
+    """
+    stored = host.stored(host.store.find_execution(execution), 0)
+    view = View(stored.linked.graph, stored.state)
+    units = stored.state["units"].values()
+    running = {view.address(unit): unit for unit in units if unit["phase"] in STOPPABLE}
+    unit = running.get(step)
+    if unit is None:
+        those = ", ".join(running) or "none"
+        raise Conflict(
+            f"step {step!r} of execution {stored.id} is not running",
+            hint=f"those that are: {those}",
+            plain=f"step {step!r} is not running",
+            flow=stored.context.flow,
+        )
+    at, by = host.clock.now(), who.fields()
+    message = f"it was stopped by {by['by']}" + (f": {reason}" if reason else "")
+    event = {
+        "type": "failed", "at": at, "unit": unit["id"], "attempt": unit["attempt"],
+        "error": {"type": "Stopped", "message": message}, **by,
+    }  # fmt: skip
+    host.store.send(stored.id, pack(event), at, host.ids.message())
+    return stored.id

@@ -140,7 +140,7 @@ class ArtifactFolder:
     def _write(self, path: Path, content: bytes | PathLike[str]) -> tuple[int, str]:
         """Write the content to a new file and return its size and digest."""
         hasher = sha256()
-        with open(path, "xb", opener=_private) as file:
+        with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             for chunk in _chunks(content):
                 hasher.update(chunk)
                 file.write(chunk)
@@ -172,11 +172,6 @@ class ArtifactFolder:
 def not_referred(sha256: str, execution: str) -> NotFound:
     """Return the error for an execution that does not refer to an artifact."""
     return NotFound(f"execution {execution} has no artifact {sha256!r}")
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that only its owner can read."""
-    return os.open(path, flags, 0o600)
 
 
 def _chunks(content: bytes | PathLike[str]) -> Iterator[bytes]:

@@ -48,30 +48,6 @@ class Transition(View):
         idle_questions: Questions that may have no waiting units any more → the budget.
     """
 
-    __slots__ = (
-        "agenda",
-        "awake",
-        "begun",
-        "blame",
-        "brief",
-        "calm",
-        "changed",
-        "commands",
-        "emitted",
-        "entered",
-        "event",
-        "freed_places",
-        "idle_questions",
-        "marked",
-        "moved",
-        "observe",
-        "reduced",
-        "resumed",
-        "rounds",
-        "stood",
-        "watchers",
-    )  # fmt: skip
-
     def __init__(
         self,
         graph: Graph,

@@ -387,11 +387,17 @@ def overdue(state: State) -> list[int]:
 
 def counted_as(meter: str, value: Plain) -> int:
     """Return an amount in counted units, or 0 if it is not valid."""
+    amount = in_units(meter, value)
+    return round(amount) if meter == "cost_usd" else int(amount)
+
+
+def in_units(meter: str, value: Plain) -> float:
+    """Return an amount in counted units before it is rounded, or 0 if it is not valid."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     if not isfinite(value) or value < 0:
         return 0
-    return round(value * DOLLAR) if meter == "cost_usd" else int(value)
+    return value * DOLLAR if meter == "cost_usd" else value
 
 
 def used(node: Node, result: Plain) -> dict[str, int]:

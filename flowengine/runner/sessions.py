@@ -18,6 +18,7 @@ from flowengine.engines.engine import Engine
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.host import Host
 from flowengine.engines.infos import LISTED
+from flowengine.engines.people.approval_ownership import standing
 from flowengine.engines.people.approvals import decide
 from flowengine.engines.results import DecisionGiven, ExecutionResult, Update
 from flowengine.errors import Conflict, UsageError
@@ -185,7 +186,7 @@ class SessionWork(Work):
         host, who, self._place = engine._host, engine._who(None), place
         with suppress(Conflict):
             # Not by the engine, which would note in the journal that others were faster.
-            if decide(host.store, host.settings, place.wait, given, who, host.clock.now()).first:
+            if decide(host, standing(host.store, place.wait), given, who).first:
                 return True
         self._place = None
         return False

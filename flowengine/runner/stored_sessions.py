@@ -12,7 +12,7 @@ from flowengine.engines.agent_events import Conversation, conversations
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import ExecutionPage
 from flowengine.engines.interventions.fork import fork
-from flowengine.engines.messages import ask_to_cancel
+from flowengine.engines.operating import ask_to_cancel
 from flowengine.engines.reading import Group
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound, UsageError

@@ -34,7 +34,7 @@ from flowengine.sdk.texts.json_values import read_json
 from flowengine.sdk.texts.validation_messages import predicate
 from flowengine.server.calls import FLOWS, ApiCall, engine_for
 from flowengine.server.guard import PER_MINUTE, Hosts, Rates, RequestGuard
-from flowengine.server.hooks import Act, Delivery, recorded, signed_delivery
+from flowengine.server.hooks import Act, Delivery, signed_delivery
 from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
 from flowengine.server.openapi import document
 from flowengine.server.places import Places
@@ -198,17 +198,36 @@ class Application:
     ) -> AsyncIterator[Act]:
         """Record a change of a user before it takes effect, and afterwards how it ended.
 
-        See `flowengine.server.hooks.recorded`.
+        Args:
+            sender: Who makes the change.
+            method: Of the request, or the protocol.
+            path: Of the object that is changed.
+            address: The address of the client.
+
+        Yields:
+            How it ends. An error in the block is its end, too. Until then, the entry has the status
+            0, and also if the block is cancelled, which does not stop running work.
+
+        Raises:
+            RequestRefused: It cannot be recorded, so it must not take effect.
         """
-        made = recorded(self.records, method, path, sender.user, sender.token, address)
-        act = await on_thread(made.__enter__)
+        act = Act()
+        number = await self.note_act(sender, method, path, 0, address)
+        if number is None:
+            raise RequestRefused(503, "the audit record cannot be written")
         try:
             yield act
-        except BaseException as error:
-            ended = type(error), error, error.__traceback__
-            await on_thread(lambda: made.__exit__(*ended))
+        except FlowEngineError as error:
+            act.status, act.why = status_of(error), error.message
             raise
-        await on_thread(lambda: made.__exit__(None, None, None))
+        except Exception:
+            act.status, act.why = 500, "the server failed"
+            raise
+        except BaseException:
+            act.status, act.why = 0, "it was cancelled, and may have taken effect"
+            raise
+        finally:
+            await self._recorded(lambda: self.records.end_act(number, act.status, act.why))
 
     def arriving_replies(self, execution: str) -> ReplyReader | None:
         """Return a reader of replies. The caller has checked the right to content."""
@@ -354,15 +373,23 @@ class Application:
         status: int,
         address: str,
         why: str | None = None,
-    ) -> None:
-        """Record a refusal, or a part of a change, by its parts."""
+    ) -> int | None:
+        """Record a refusal, or a part of a change, and return the number of its entry.
+
+        None: it cannot be recorded.
+        """
         user, token = (None, None) if sender is None else (sender.user, sender.token)
         audit = partial(self.records.audit, _now(), method, path, status)
+        return await self._recorded(lambda: audit(user=user, token=token, address=address, why=why))
+
+    async def _recorded(self, write: Callable[[], _Found]) -> _Found | None:
+        """Write to the audit record. None: that failed, on which nothing else depends."""
         try:
-            await on_thread(lambda: audit(user=user, token=token, address=address, why=why))
-        except (sqlite3.Error, OSError) as error:  # a refusal does not depend on its record
+            return await on_thread(write)
+        except (sqlite3.Error, OSError) as error:
             folder = self.records.folder
             _log.error("the audit record in %s cannot be written: %s", folder, error)
+            return None
 
     async def _sender(self, route: Route, request: Request) -> Principal | Delivery | None:
         """Return who sends a request, as a credential or signature proves. None: it needs none.

@@ -104,23 +104,27 @@ def engine_for(engine: Engine, principal: Principal, via: str) -> Engine:
     return cast("Engine", QuotingEngine(own, sees))
 
 
-def deployed_flow(call: ApiCall, name: str) -> LoadedFlow:
-    """Return a deployed flow that the user may see.
+def deployed_flow(call: ApiCall, name: str, right: Right = Right.SEE) -> LoadedFlow:
+    """Return a deployed flow on which the user has a right.
 
     Args:
         call: The request.
         name: `ID`, `ID@VERSION` or a hash.
+        right: The right.
 
     Raises:
         NotFound: It is not deployed, or is hidden from the user.
+        NotAllowed: The user does not have the right.
     """
     try:
-        return call.engine.flows.find(name, flows=partial(call.may, Right.SEE))
+        flow = call.engine.flows.find(name, flows=partial(call.may, Right.SEE))
     except (NotFound, UsageError):  # the beginning of several hashes
         raise NotFound(
             f"no flow '{name}' is deployed",
             hint=Hint("flowengine flows list", http="list them: GET /v1/flows"),
         ) from None
+    call.need(right, flow.id)
+    return flow
 
 
 def flow_of_execution(engine: Engine, principal: Principal, id: str) -> Found:

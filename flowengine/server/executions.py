@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.drawing.data import drawn, node_link, statuses_of
-from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.folds import Folds
 from flowengine.engines.infos import ExecutionInfo, Reason, is_found_by
 from flowengine.errors import Conflict, InputError, NotFound
@@ -109,7 +108,7 @@ def _is_seen(call: ApiCall, execution: str) -> bool:
 def start_execution(call: ApiCall) -> Any:
     """Record a new execution. The process that drives the store's executions begins it."""
     body = call.body
-    flow = _flow(call, body.flow, Right.START)
+    flow = deployed_flow(call, body.flow, Right.START)
     _check_chosen(call, flow.id, body)
     inputs = sent_values(uploads_of(call), flow.inputs, body.inputs, "input")
     id = call.engine.start(flow, inputs, id=body.id or call.seed, labels=body.labels)
@@ -198,7 +197,7 @@ def cancel(call: ApiCall) -> Any:
 def retry(call: ApiCall) -> Any:
     """Record a retry of what failed. The process that drives the store's executions continues."""
     body = call.body
-    flow = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
+    flow = None if body.flow is None else deployed_flow(call, body.flow, Right.OPERATE)
     given = [body.step] if isinstance(body.step, str) else body.step
     result = call.engine.executions.retry(
         call.path["execution"],
@@ -213,7 +212,7 @@ def retry(call: ApiCall) -> Any:
 def fork(call: ApiCall) -> Any:
     """Record a new execution that begins where a step of this one started."""
     body, old = call.body, call.path["execution"]
-    changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
+    changed = None if body.flow is None else deployed_flow(call, body.flow, Right.OPERATE)
     from_step = known_address(call, body.from_step)
     flow = changed or call.engine.executions.flow_of(old, step=from_step)
     _check_chosen(call, flow.id, body)
@@ -262,7 +261,7 @@ def _exists(call: ApiCall, execution: str) -> bool:
 def upgrade(call: ApiCall) -> Any:
     """Move an open execution to another version of its flow, or report what would happen."""
     body = call.body
-    flow = _flow(call, body.flow, Right.OPERATE)
+    flow = deployed_flow(call, body.flow, Right.OPERATE)
     mapping = body.mapping
     if isinstance(values := mapping.get("values"), Mapping):
         given = {
@@ -279,18 +278,6 @@ def upgrade(call: ApiCall) -> Any:
     if not call.may(Right.CONTENT, call.flow):
         return {**info, "obstacles": [], "write": {}}  # they may quote values
     return info
-
-
-def _flow(call: ApiCall, named: str, right: Right) -> LoadedFlow:
-    """Return a deployed flow on which the user has a right.
-
-    Raises:
-        NotFound: There is none.
-        NotAllowed: The user does not have the right.
-    """
-    flow = deployed_flow(call, named)
-    call.need(right, flow.id)
-    return flow
 
 
 def _schemas(compiled: Mapping[str, Any], section: str) -> dict[str, Any]:

@@ -142,8 +142,7 @@ def flow_graph(call: ApiCall) -> Any:
 
 def show_definition(call: ApiCall) -> Any:
     """Return the definition of a deployed flow as text. It is not a flow file."""
-    flow = deployed_flow(call, call.path["flow"])
-    call.need(Right.CONTENT, flow.id)
+    flow = deployed_flow(call, call.path["flow"], Right.CONTENT)
     return {
         "flow": flow.id,
         "version": flow.version,
@@ -223,17 +222,21 @@ def list_schedules(call: ApiCall) -> Any:
 
 def pause_schedules(call: ApiCall) -> Any:
     """Pause the schedules of a deployed flow."""
-    return _schedules(call.engine.flows.pause(_flow(call, Right.OPERATE)))
+    return _schedules(
+        call.engine.flows.pause(deployed_flow(call, call.path["flow"], Right.OPERATE).id)
+    )
 
 
 def resume_schedules(call: ApiCall) -> Any:
     """Resume the schedules of a deployed flow, from their next times on."""
-    return _schedules(call.engine.flows.resume(_flow(call, Right.OPERATE)))
+    return _schedules(
+        call.engine.flows.resume(deployed_flow(call, call.path["flow"], Right.OPERATE).id)
+    )
 
 
 def trigger(call: ApiCall) -> Any:
     """Record an execution of a deployed flow now, with the inputs of its schedule."""
-    flow = _flow(call, Right.START)
+    flow = deployed_flow(call, call.path["flow"], Right.START).id
     return {"execution": call.engine.flows.trigger(flow, schedule=call.body.schedule)}
 
 
@@ -244,7 +247,7 @@ def backfill(call: ApiCall) -> Any:
         datetime.now(UTC) if text is None else datetime.fromtimestamp(moment(text) / 1000, UTC)
         for text in (body.since, body.until)
     )
-    flow = _flow(call, Right.START)
+    flow = deployed_flow(call, call.path["flow"], Right.START).id
     started = call.engine.flows.record_past(
         flow, since, until, schedule=body.schedule, limit=_MOST_TIMES
     )
@@ -272,18 +275,6 @@ def _checked(call: ApiCall, rules: DeployRules) -> CheckedText:
     """Return the result of checking the flow in the body, in a process with limits."""
     folder = os.path.join(call.records.folder, "modules")  # contains none
     return check_text(call.body.text, call.body.name, folder, rules.modules, host=rules.host)
-
-
-def _flow(call: ApiCall, right: Right) -> str:
-    """Return the id of the deployed flow in the path, on which the user has a right.
-
-    Raises:
-        NotFound: There is none.
-        NotAllowed: The user does not have the right.
-    """
-    id = deployed_flow(call, call.path["flow"]).id
-    call.need(right, id)
-    return id
 
 
 def _schedules(starts: Any) -> dict[str, Any]:

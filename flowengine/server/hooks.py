@@ -6,27 +6,22 @@ import binascii
 import hashlib
 import hmac
 import json
-import logging
-import sqlite3
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 from flowengine.engines.engine import Engine
-from flowengine.errors import FlowEngineError, InputError
+from flowengine.errors import InputError
 from flowengine.sdk.texts.received import received_json, received_text
 from flowengine.sdk.web.signatures import signed_content, signing_key
 from flowengine.server.oidc import host_secret
-from flowengine.server.problems import status_of
-from flowengine.server.records import ServerRecords
 from flowengine.server.redaction import QuotingEngine
 from flowengine.server.refusals import RequestRefused
 from flowengine.server.sent_values import no_uploads
-from flowengine.server.signals import keyed_data
+from flowengine.server.signals import keyed_data, sent_view
 from flowengine.server_settings import HookEntry
 
 TOLERANCE = 300
@@ -96,7 +91,7 @@ def receive(delivery: Delivery) -> Any:
     message = delivery.id or own_id or _digest(delivery.body)
     data = keyed_data(engine, no_uploads, hook.signal, key, data)
     sent = engine.signal(hook.signal, data, key=key, id=f"{hook.name} {message}", resume=False)
-    return {"execution": sent.execution, "id": sent.id, "first": sent.first, "began": sent.began}
+    return sent_view(sent)
 
 
 def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, now: float) -> str:
@@ -216,59 +211,9 @@ def _digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-# Changes in the audit record: there before they take effect, with their end afterwards.
-
-_log = logging.getLogger("flowengine.server")
-
-
 @dataclass
 class Act:
     """How a change ended."""
 
     status: int = 200
     why: str | None = None
-
-
-@contextmanager
-def recorded(
-    records: ServerRecords, method: str, path: str, user: str, token: str | None, address: str
-) -> Iterator[Act]:
-    """Record a change before it takes effect, and afterwards how it ended.
-
-    Args:
-        records: Contains the audit record.
-        method: Of the request, or the protocol.
-        path: Of the object that is changed.
-        user: Who changes it.
-        token: Name of the credential.
-        address: The address of the client.
-
-    Yields:
-        How it ends. An error in the block is its end, too. Until then, the entry has the status 0,
-        and also if the block is cancelled, which does not stop running work.
-
-    Raises:
-        RequestRefused: It cannot be recorded, so it must not take effect.
-    """
-    now, act = int(time.time() * 1000), Act()
-    try:
-        number = records.audit(now, method, path, 0, user=user, token=token, address=address)
-    except (sqlite3.Error, OSError) as error:
-        _log.error("the audit record in %s cannot be written: %s", records.folder, error)
-        raise RequestRefused(503, "the audit record cannot be written") from None
-    try:
-        yield act
-    except FlowEngineError as error:
-        act.status, act.why = status_of(error), error.message
-        raise
-    except Exception:
-        act.status, act.why = 500, "the server failed"
-        raise
-    except BaseException:
-        act.status, act.why = 0, "it was cancelled, and may have taken effect"
-        raise
-    finally:
-        try:
-            records.end_act(number, act.status, act.why)
-        except (sqlite3.Error, OSError) as error:  # the entry is there, without its end
-            _log.error("the audit record in %s cannot be written: %s", records.folder, error)

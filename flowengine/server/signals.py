@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.results import Sent
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.server.calls import ApiCall
 from flowengine.server.rights import Right
@@ -20,7 +21,7 @@ def send_signal(call: ApiCall) -> Any:
     sent = call.engine.signal(
         name, data, execution=id, id=body.id or call.seed, step=body.step, resume=False
     )
-    return _sent(sent)
+    return sent_view(sent)
 
 
 def send_keyed_signal(call: ApiCall) -> Any:
@@ -40,7 +41,7 @@ def send_keyed_signal(call: ApiCall) -> Any:
         raise error if error.flow is not None else missing from None
     if not call.may(Right.SEE, call.engine.store.execution(sent.execution).flow):
         raise missing  # the message was sent before, to an execution that has ended
-    return _sent(sent)
+    return sent_view(sent)
 
 
 def _check_receiver(call: ApiCall, name: str, missing: NotFound) -> None:
@@ -110,10 +111,7 @@ def _data(uploads: Uploads, compiled: Any, name: str, data: Any) -> Any:
     return data
 
 
-def _sent(sent: Any) -> dict[str, Any]:
-    return {
-        "execution": sent.execution,
-        "id": sent.id,
-        "first": sent.first,
-        "began": sent.began,
-    }
+def sent_view(sent: Sent) -> dict[str, Any]:
+    """Return a signal that was stored."""
+    names = ("execution", "id", "first", "began")
+    return {name: getattr(sent, name) for name in names}

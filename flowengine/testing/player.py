@@ -22,6 +22,7 @@ from flowengine.engines.flows import LANGUAGE, LoadedFlow
 from flowengine.engines.host import Host, RandomIds
 from flowengine.engines.memory.store import MemoryStore
 from flowengine.engines.messages import send_signal
+from flowengine.engines.people.approval_ownership import standing
 from flowengine.engines.people.approvals import decide
 from flowengine.engines.results import DecisionGiven, Update
 from flowengine.engines.rule_files import RuleFiles
@@ -399,11 +400,10 @@ class Player(Driver):
         self.scripts.made(record)
         if not self.scripts.once(record):
             self._asked.discard(number)  # a quorum may need another one
-        host = self.host
         try:
             who = Actor(decided.by or self._assignee(record), "test")
-            decide(host.store, host.settings, wait_id(self.execution.id, number),
-                   self._given(record, decided), who, self.clock.time)  # fmt: skip
+            wait = standing(self.store, wait_id(self.execution.id, number))
+            decide(self.host, wait, self._given(record, decided), who)
         except FlowEngineError as error:
             if decided.refused:
                 return

@@ -85,7 +85,7 @@ def test_a_cancel_that_came_too_late_says_how_the_execution_ended(
         flowengine("signal", order, "paid", "--data", '{"amount": 50}')
         return order
 
-    monkeypatch.setattr("flowengine.engines.messages.ask_to_cancel", too_late)
+    monkeypatch.setattr("flowengine.engines.operating.ask_to_cancel", too_late)
     done = flowengine("cancel", order, code=7)
 
     assert "succeeded before it could be cancelled" in done.err

@@ -58,7 +58,7 @@ from importlib.util import find_spec
 from flowengine.engines.actors import Actor
 from flowengine.engines.executions.linked_flows import Language
 from flowengine.engines.host import Host, RandomIds, SystemClock
-from flowengine.engines.people.answering import record_decision
+from flowengine.engines.people.approvals import record_decision
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.starting.beginning import Starting
 from flowengine.journal.sqlite.store import SqliteStore

@@ -15,7 +15,6 @@ from flowengine.page import site
 from flowengine.page.looks import as_text, beginning
 from flowengine.page.site import PAGES, PageRoute
 from flowengine.server.guard import Hosts
-from flowengine.server.hooks import recorded
 from flowengine.server.identity import Identity, cookie_name
 from tests.engines.world import until
 from tests.replacing import Limits
@@ -284,9 +283,14 @@ def test_what_cannot_be_recorded_does_not_happen(api: Api, ben: Browser) -> None
 
 
 def test_a_cancelled_change_is_not_recorded_as_a_failure(api: Api) -> None:
-    change = recorded(api.records, "POST", "/v1/x", "user:ben", None, "")
-    with pytest.raises(asyncio.CancelledError), change:
-        raise asyncio.CancelledError
+    sender = api.application.identity.local()
+
+    async def change() -> None:
+        async with api.application.recorded(sender, "POST", "/v1/x", ""):
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(change())
     [entry] = api.records.audited(None, 1)
     assert entry["status"] == 0
     assert "may have taken effect" in entry["why"]

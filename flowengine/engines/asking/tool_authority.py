@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.host import Host
+from flowengine.engines.people.approval_ownership import standing
 from flowengine.engines.people.approvals import decide
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.errors import raised
@@ -100,9 +101,8 @@ class Consultant:
         given = decision.answer_to(record)
         if given is None:
             return False
-        host, now = self._host, self._host.clock.now()
         try:
-            return decide(host.store, host.settings, wait, given, self._who, now).first
+            return decide(self._host, standing(self._host.store, wait), given, self._who).first
         except FlowEngineError as error:
             if own.refused is not None:
                 own.refused(error)

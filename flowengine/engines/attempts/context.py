@@ -47,20 +47,6 @@ class AttemptContext:
         for_model: Whether the result is sent to a model.
     """
 
-    __slots__ = (
-        "_cancelled",
-        "_patience",
-        "_secrets",
-        "environments",
-        "execution",
-        "for_model",
-        "lines",
-        "openings",
-        "output",
-        "run",
-        "timed",
-    )
-
     def __init__(
         self,
         execution: ExecutionContext,

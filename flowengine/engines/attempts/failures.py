@@ -13,7 +13,6 @@ from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.errors import may_retry
 from flowengine.kernel.events import ErrorData, Evidence
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.sdk import StepError, ValidationError
 from flowengine.sdk.errors import class_name, public_name, raised, type_of
 from flowengine.sdk.texts.exception_text import attribute_of, leaves_of, message_of
@@ -128,7 +127,9 @@ def _paths(*names: str) -> tuple[str, ...]:
 def _chain(error: BaseException, mask: Mask) -> list[str]:
     """Return the places of an exception, and those of members and causes in the user's code."""
     members = leaves_of(error, _CHAIN)
-    lines = [] if _is_told(error) or (members and not _has_users(error)) else places(error, mask)
+    is_ours = isinstance(error, StepError | FlowEngineError)  # raised deliberately by a step kind
+    hides = (is_ours or members) and not _has_users(error)
+    lines = [] if hides else places(error, mask)
     for member in members:
         if _has_users(member):
             lines += [f"from {_error_line(member, mask)}", *places(member, mask)]
@@ -144,11 +145,6 @@ def _chain(error: BaseException, mask: Mask) -> list[str]:
         seen.add(id(before))
         error = before
     return lines
-
-
-def _is_told(error: BaseException) -> bool:
-    """Return whether a step kind raised it deliberately, outside the user's code."""
-    return isinstance(error, StepError | FlowEngineError) and not _has_users(error)
 
 
 def _has_users(error: BaseException) -> bool:
@@ -193,43 +189,11 @@ def _raised(error: BaseException) -> BaseException:
     return cause if cause is not None and is_replaced else raised(error)
 
 
-def not_undone(error: ErrorData | None) -> list[str]:
-    """Return the addresses of the steps whose compensation failed, if the error is about that."""
-    return [address.removesuffix(COMPENSATION) for address in failed_compensations(error)]
-
-
 def is_over_call_limit(error: ErrorData) -> bool:
     """Return whether a call was not made because it exceeded its tool's `limits.calls`."""
     data = error.get("data")
     return (
         error["type"] == "LimitExceeded" and isinstance(data, dict) and data.get("limit") == "calls"
-    )
-
-
-def failed_compensations(error: ErrorData | None) -> list[str]:
-    """Return the addresses of the compensations that failed, if the error reports that.
-
-    The error may belong to items of a map, or be the cause of another error.
-    """
-    if not isinstance(error, dict):
-        return []
-    lines: list[str] = []
-    if error.get("type") == "CompensationFailed":
-        lines = [
-            str(failure["step"]) for failure in _listed(error, "failures") if "step" in failure
-        ]
-    if error.get("type") == "MapFailed":
-        for item in _listed(error, "failed"):
-            lines += failed_compensations(item.get("error"))
-    return list(dict.fromkeys([*lines, *failed_compensations(error.get("cause"))]))
-
-
-def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
-    """Return the maps in a list of an error's data, which may have any shape if set by a tool."""
-    data: Any = error.get("data")
-    listed = data.get(key) if isinstance(data, dict) else None
-    return (
-        [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     )
 
 

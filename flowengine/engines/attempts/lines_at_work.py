@@ -37,8 +37,6 @@ Line = tuple[int, str, bytes]
 class LogLines:
     """Collects lines, from any thread. Older ones make room for newer ones."""
 
-    __slots__ = ("__weakref__", "_left_out", "_lines", "_lock", "_size")
-
     def __init__(self) -> None:
         self._lines: deque[Line] = deque()
         self._size = 0

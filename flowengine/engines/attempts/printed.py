@@ -15,9 +15,12 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 from flowengine.engines.attempts.failures import Mask, tail
 from flowengine.engines.attempts.lines_at_work import LogLines
-from flowengine.engines.attempts.parts import AttemptParts, Tell
+from flowengine.engines.attempts.serialization import keep
 from flowengine.kernel.events import Evidence
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.masking import StreamMasker
 from flowengine.sdk.steps.context import WRITING
+from flowengine.secrets import Secrets
 
 KEPT = 16 * 1024
 """Characters of each stream to keep in memory."""
@@ -29,6 +32,67 @@ PRINTING: ContextVar[Printed | None] = ContextVar("flowengine_printing", default
 
 Follow = Callable[[str, str], None]
 """Receives `stdout` or `stderr`, and complete lines."""
+
+
+# Parts of a reply that an attempt forwards as they arrive, without storing them.
+#
+# Texts are masked as streams, one for each kind and subject. The text of a reply and the arguments
+# of each call are separate streams, even if their pieces alternate.
+
+Tell = Callable[[Mapping[str, Plain]], None]
+"""Receives a part: `{part, text?, …}`."""
+
+
+class AttemptParts:
+    """The parts that one attempt forwards.
+
+    Args:
+        secrets: Secrets of the flow.
+        tell: Receives each part, with secrets masked.
+        end: Called when the attempt is over.
+    """
+
+    def __init__(self, secrets: Secrets, tell: Tell, end: Callable[[], None]) -> None:
+        self.close = end
+        self._secrets = secrets
+        self._tell = tell
+        self._texts: dict[str, tuple[Mapping[str, Any], StreamMasker]] = {}
+        self._lock = threading.Lock()
+
+    def feed(self, part: str, text: str | None, data: Mapping[str, Plain]) -> None:
+        """Receive a part.
+
+        Args:
+            part: Its kind.
+            text: The next piece of a text. None: the part has no text.
+            data: The subject of the text. For a part without text, its content.
+
+        Raises:
+            ValidationError: The data is not plain data.
+        """
+        with self._lock:
+            shown: dict[str, Any] = {"part": part} | self._secrets.mask(keep(dict(data)).value)
+            if text is not None:
+                subject = repr(shown)
+                if subject not in self._texts:
+                    self._texts[subject] = (shown.copy(), self._secrets.stream())
+                stream = self._texts[subject][1]
+                shown["text"] = stream.feed(text)
+                if text and not shown["text"]:
+                    return
+            elif part == "end":
+                self._pass_rest_on()
+            elif part in ("start", "restart"):
+                self._texts.clear()
+            self._tell(shown)
+
+    def _pass_rest_on(self) -> None:
+        """Forward the text that was held back because it might have started a secret."""
+        for subject, stream in self._texts.values():
+            rest = stream.close()
+            if rest:
+                self._tell({**subject, "text": rest})
+        self._texts.clear()
 
 
 class PartWriter(Protocol):
@@ -59,8 +123,6 @@ class Printed:
         follow: Receives the lines as they arrive. None: without a follower.
         parts: Receives parts of a reply. None: without a follower.
     """
-
-    __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask", "lines", "parts")
 
     def __init__(
         self, mask: Mask, follow: Follow | None = None, parts: AttemptParts | None = None

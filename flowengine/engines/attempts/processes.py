@@ -8,20 +8,19 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
-import logging
 import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk import StepError
 from flowengine.sdk.processes import MARK, ROUNDS, Family
 from flowengine.sdk.python.user_code import uncut
-from flowengine.sdk.steps.context import Artifacts, Completed, ExecutionContext, File
+from flowengine.sdk.steps.context import Artifacts, Completed, File, StepContext
 
 KEPT = 64 * 1024
 """Bytes of each output stream to keep."""
@@ -53,23 +52,7 @@ class LeftProcess(NamedTuple):
     pid: int
 
 
-class LeakReceiver(Protocol):
-    """The attempt to report to."""
-
-    @property
-    def execution(self) -> ExecutionContext:
-        """The execution."""
-
-    @property
-    def address(self) -> str:
-        """Address of the step."""
-
-    @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Log of the attempt."""
-
-
-def report_left(left: list[LeftProcess], attempt: LeakReceiver) -> None:
+def report_left(left: list[LeftProcess], attempt: StepContext) -> None:
     """Report the processes that a program left running, which were ended.
 
     Args:
@@ -128,7 +111,15 @@ class ProcessRunner:
         """Run a program until it exits. See `flowengine.sdk.Processes`."""
         on_text = [None if self._printed is None else partial(self._printed, n) for n in _STREAMS]
         with _input(stdin) as source, _Capture(on_text[0]) as out, _Capture(on_text[1]) as err:
-            process = _start(argv, {**env, MARK: self._mark}, cwd, source, out.pipe, err.pipe)
+            process = subprocess.Popen(  # noqa: ASYNC220 - it returns as soon as it has started
+                argv,
+                env={**env, MARK: self._mark},
+                cwd=cwd,
+                stdin=source,
+                stdout=out.pipe,
+                stderr=err.pipe,
+                start_new_session=True,
+            )
             family = Family(self._mark, process.pid)
             try:
                 await out.connect()
@@ -168,25 +159,6 @@ class ProcessRunner:
         dropped = f"; {output.dropped} more were dropped" if output.dropped else ""
         place = f"all is in the output's {name}_file{dropped}"
         return f"{head}\n... {left_out} bytes left out, {place} ...\n{tail}", file
-
-
-def _start(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    cwd: str,
-    stdin: IO[bytes] | int,
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        argv,
-        env=env,
-        cwd=cwd,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        start_new_session=True,
-    )
 
 
 class _Capture(asyncio.Protocol):

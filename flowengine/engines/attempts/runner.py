@@ -16,8 +16,7 @@ from typing import Any
 from flowengine import registry
 from flowengine.engines.attempts.environments import Environments
 from flowengine.engines.attempts.outcome import Patience, QuickCall
-from flowengine.engines.attempts.parts import AttemptParts
-from flowengine.engines.attempts.printed import Follower, Printed
+from flowengine.engines.attempts.printed import AttemptParts, Follower, Printed
 from flowengine.engines.attempts.serialization import StoredValue
 from flowengine.engines.attempts.tasks import Task
 from flowengine.journal.shapes import Sound
@@ -53,7 +52,7 @@ class TaskRunner:
         self._effects_ahead = ("pure", "idempotent") if in_memory else ("pure",)
         self._secrets: Secrets | None = None
         self._tasks: dict[int, Task] = {}
-        self.quick = cache(self._quick)
+        self.quick = cache(lambda step: self._task(step).quick_call())
         self.ahead = cache(self._ahead)
 
     def attempt(
@@ -140,13 +139,6 @@ class TaskRunner:
         return Printed(
             secrets.mask, follower.lines, AttemptParts(secrets, follower.part, follower.end)
         )
-
-    def secrets(self, step: int) -> Mapping[str, Plain]:
-        """Return the sources of the secrets of a step's flow."""
-        return self._task(step).secrets.references
-
-    def _quick(self, step: int) -> QuickCall | None:
-        return self._task(step).quick_call()
 
     def _ahead(self, step: int) -> QuickCall | None:
         may_repeat = self._flow["steps"][step].get("effect") in self._effects_ahead

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any
 
 from flowengine import registry
 from flowengine.engines.attempts.context import AttemptContext
@@ -60,19 +60,10 @@ def _content(value: Plain) -> tuple[bytes, str]:
     if isinstance(value, str):
         return value.encode(), "result.txt"
     import json
-
-    text = json.dumps(value, ensure_ascii=False, default=_bytes_as_text)
-    return text.encode(), "result.json"
-
-
-def _bytes_as_text(value: object) -> str:
     from base64 import b64encode
 
-    assert isinstance(value, bytes)
-    return b64encode(value).decode()
-
-
-_Result = TypeVar("_Result")
+    text = json.dumps(value, ensure_ascii=False, default=lambda data: b64encode(data).decode())
+    return text.encode(), "result.json"
 
 
 class Task:
@@ -125,7 +116,12 @@ class Task:
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            return self._failing(error)
+            cause = error
+
+            def fail(execution: ExecutionContext, run: Run) -> StoredValue:
+                raise self._failed(cause) from cause
+
+            return fail
         if work is None:
             return None
         fits = False
@@ -347,12 +343,6 @@ class Task:
             return error
         return self._failed(error, printed=context.output)
 
-    def _failing(self, error: BaseException) -> QuickCall:
-        def call(execution: ExecutionContext, run: Run) -> StoredValue:
-            raise self._failed(error) from error
-
-        return call
-
 
 def _is_withdrawal(error: BaseException) -> bool:
     """Return whether the engine or the user ends the attempt, rather than the attempt itself."""
@@ -387,8 +377,6 @@ class ScreenedFiles:
         files: Stores the files.
         secrets: Secrets of the flow.
     """
-
-    __slots__ = ("_files", "_secrets")
 
     def __init__(self, files: Artifacts, secrets: Secrets) -> None:
         self._files = files

@@ -148,64 +148,6 @@ class Execution:
         depth: How many executions enclose it in this process.
     """
 
-    reductions: Reductions | None
-    __slots__ = (
-        "_batch",
-        "_claims",
-        "_closed",
-        "_events",
-        "_files",
-        "_flows",
-        "_forms",
-        "_head",
-        "_held",
-        "_ids",
-        "_left",
-        "_lists",
-        "_loaded",
-        "_messages",
-        "_moved",
-        "_new",
-        "_opened",
-        "_read",
-        "_rewritten",
-        "_sent",
-        "_snapshot",
-        "_step_rows",
-        "_stored_rows",
-        "_tail",
-        "_taken",
-        "around",
-        "commands",
-        "context",
-        "depth",
-        "epoch",
-        "error",
-        "halted",
-        "id",
-        "is_bounded",
-        "kept",
-        "linked",
-        "offers",
-        "outer",
-        "printed",
-        "put_off",
-        "put_off_until",
-        "queue",
-        "queued",
-        "recovered",
-        "reductions",
-        "seq",
-        "state",
-        "stays_until",
-        "stored",
-        "timers",
-        "told",
-        "waits",
-        "wanted",
-        "work",
-    )  # fmt: skip
-
     def __init__(
         self,
         id: str,
@@ -227,7 +169,8 @@ class Execution:
         self.context = context
         self.epoch = epoch
         self.state: State = new_state()
-        self.seq, self.queued, self.reductions = 0, False, None
+        self.seq, self.queued = 0, False
+        self.reductions: Reductions | None = None
         self.queue: list[Event] = []
         self.commands: deque[Command | Preview | DriveChild] = deque()
         self.work: dict[int | str, Any] = {}
@@ -460,7 +403,9 @@ class Execution:
                 raise
             raise damage(f"the stored data of execution {self.id}", error) from error
         if event["type"] in HANDING:
-            self._take_in(event)
+            self._files += handed(event)
+            if event["type"] == "started":
+                self._enter_workdir()
         if "reduced" in event:  # the results of the user's reducers are part of the event
             packed = pack(event)
         self._tail += len(packed)
@@ -517,12 +462,6 @@ class Execution:
                 "error": {"type": "ValidationError", "message": message, "retryable": False},
             }
         )
-
-    def _take_in(self, event: Event) -> None:
-        """Note the effects of an event outside the kernel's state."""
-        self._files += handed(event)
-        if event["type"] == "started":
-            self._enter_workdir()
 
     def _advance(
         self, graph: Graph, event: Event, observe: list[Observation] | None, after: Graph | None
@@ -785,7 +724,11 @@ class Execution:
     def _send(self, send: Send | Notify) -> None:
         """Add a message or a notification to the commit. It is delivered afterwards."""
         if isinstance(send, Notify):
-            self._notify(send)
+            record = self.waits.get(send.wait)
+            if send.flows and (record is not None or not send.wait):  # not closed already
+                flow, hash = self.context.flow, self.linked.hash
+                self._sent += outgoing(self.id, flow, hash, self.state, record, send)
+            self.commands.append(send)
             return
         at = self.state["now"]
         event = {
@@ -796,14 +739,6 @@ class Execution:
             event["step"] = send.step
         self._sent.append(Outgoing(0, self.id, send.to, at, pack(event)))
         self.commands.append(send)
-
-    def _notify(self, notify: Notify) -> None:
-        """Add a notification to the commit, unless its approval is closed already."""
-        record = self.waits.get(notify.wait)
-        if notify.flows and (record is not None or not notify.wait):
-            flow, hash = self.context.flow, self.linked.hash
-            self._sent += outgoing(self.id, flow, hash, self.state, record, notify)
-        self.commands.append(notify)
 
     def _stop(self, stop: Stop) -> None:
         """Withdraw an attempt, or drop its command if it has not begun."""

@@ -8,13 +8,13 @@ already. In that case only a reference to the text is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import is_
 from typing import Any, Protocol
 
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import (
-    TextPosition,
     pack_placed,
     text_at,
     text_places,
@@ -50,8 +50,6 @@ class GrowingLists:
         read: Reads its events.
     """
 
-    __slots__ = ("_events", "_read", "_stored")
-
     def __init__(self, read: Read) -> None:
         self._read = read
         self._stored: dict[str, list[Any]] = {}
@@ -74,9 +72,12 @@ class GrowingLists:
         parts = [ListPart(name, 0, b"") for name in self._stored if name not in lists]
         for name, items in lists.items():
             stored = self._stored.get(name, [])
-            first = len(stored) if _begins_with(items, stored) else 0
+            # Items never change, so it has grown if it begins with the same objects.
+            has_grown = len(stored) <= len(items) and all(map(is_, stored, items))
+            first = len(stored) if has_grown else 0
             if first < len(items) or first < len(stored):
-                new = pack_placed(items[first:], self._places) if first < len(items) else b""
+                places = partial(text_places, self._events)
+                new = pack_placed(items[first:], places) if first < len(items) else b""
                 parts.append(ListPart(name, first, new))
         self._stored = lists
         self._events.clear()
@@ -120,10 +121,6 @@ class GrowingLists:
     def forget(self) -> None:
         """Forget the stored parts, so that they are read again."""
         self._stored, self._events = {}, []
-
-    def _places(self) -> dict[str, TextPosition]:
-        """Return the places of long texts in the events since the last snapshot."""
-        return text_places(self._events)
 
     def _texts(self, parts: Sequence[ListPart]) -> dict[bytes, str]:
         """Return the texts of all places in parts, by the bytes of the place."""
@@ -214,8 +211,3 @@ def _unpacked(part: ListPart, text: Callable[[bytes], Any]) -> list[Any]:
     if type(items) is not list:
         raise ValueError(f"{part.name} from item {part.first} on is not a list")
     return items
-
-
-def _begins_with(items: list[Any], stored: list[Any]) -> bool:
-    """Return whether a list begins with the stored items: the same objects, which never change."""
-    return len(stored) <= len(items) and all(map(is_, stored, items))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from flowengine.engines import attempts
 from flowengine.engines.executions.growing_lists import grows
 from flowengine.engines.executions.moments import Moment
-from flowengine.engines.executions.reducers import reducer
+from flowengine.engines.executions.reducers import reducer, reducers_of
 from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack
@@ -24,7 +24,6 @@ from flowengine.kernel.graph.compiled import Evaluator
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.state.records import State
 from flowengine.kernel.transition import added
-from flowengine.kernel.view import View
 from flowengine.sdk.python.imported_modules import check_importable
 from flowengine.sdk.values.validation import Validator, shared
 from flowengine.util.garbage import CollectedLater
@@ -145,15 +144,6 @@ class LinkedFlows:
         self._flows.clear()
 
 
-def reducers_of(compiled: CompiledFlow) -> list[str]:
-    """Return the Python functions used as state reducers, as `module:function`, each once."""
-    flows = [compiled, *compiled.get("flows", ())]
-    reducers = [spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()]
-    return list(
-        dict.fromkeys(reducer["python"] for reducer in reducers if isinstance(reducer, dict))
-    )
-
-
 def functions_of(compiled: CompiledFlow) -> list[str]:
     """Return the Python functions of a flow's steps and reducers, as `module:function`."""
     steps = ((step.get("task"), step.get("preview")) for step in compiled["steps"])
@@ -226,10 +216,7 @@ def first_form(journal: Sequence[Event], hash: str) -> str:
         journal: All its events.
         hash: Hash of the flow that it runs now.
     """
-    for event in journal:
-        if event["type"] == "upgraded":
-            return event["before"]
-    return hash
+    return next((event["before"] for event in journal if event["type"] == "upgraded"), hash)
 
 
 def forms(journal: Sequence[Event]) -> list[str]:
@@ -286,25 +273,10 @@ def walk_on(
         if before is not None and event["type"] == "retry" and "back" in event:
             graph, state = before(at)
         with Sound(f"entry {at} of a journal of flow {hash}"):
-            moment = _moment(flows, graph, state, at, event, observe)
-        graph = moment.graph
-        yield moment
-
-
-def _moment(
-    flows: LinkedFlows,
-    graph: Graph,
-    state: State,
-    number: int,
-    event: Event,
-    observe: list[Observation] | None,
-) -> Moment:
-    unit = unit_of(state, event)
-    address = address_of(graph, state, event)
-    why = why_of(state, event)
-    subject = subject_of(state, event)
-    graph = apply(flows, graph, state, event, observe)
-    return Moment(number, event, address, unit, state, graph, why, subject)
+            unit, address = unit_of(state, event), address_of(graph, state, event)
+            why, subject = why_of(state, event), subject_of(state, event)
+            graph = apply(flows, graph, state, event, observe)
+        yield Moment(at, event, address, unit, state, graph, why, subject)
 
 
 def state_before_retry(
@@ -359,7 +331,10 @@ def line(journal: Sequence[Event], last: int) -> list[Any]:
         if event["type"] != "retry" or "back" not in event:
             events.append(event)
         else:
-            events = [*events[: event["back"]], *_kept(events, event), _straight(event)]
+            # It no longer goes back: it continues from the preceding events.
+            dropped = ("back", "kept")
+            straight = {key: part for key, part in event.items() if key not in dropped}
+            events = [*events[: event["back"]], *_kept(events, event), straight]
     return events
 
 
@@ -373,27 +348,11 @@ def _kept(events: Sequence[Any], event: Any) -> Iterator[Any]:
         if others and again["type"] == "retry":
             again["late"] = others
         elif others:
-            again[_subject(again)] = others[0]
+            subject = next(key for key in ("timer", "wait", "unit") if key in again)
+            again[subject] = others[0]
         yield again
 
 
 def with_holds(event: Any, hold: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return an event with further failures to hold back when it is applied again."""
     return dict(event) if hold is None else {**event, "holds": added(event.get("holds"), hold)}
-
-
-def _subject(event: Mapping[str, Any]) -> str:
-    """Return the key with which an event identifies its subject."""
-    return next(key for key in ("timer", "wait", "unit") if key in event)
-
-
-def _straight(event: Any) -> dict[str, Any]:
-    """Return a `retry` without going back: it continues from the preceding events."""
-    dropped = ("back", "kept")
-    return {key: value for key, value in event.items() if key not in dropped}
-
-
-def running(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
-    """Return the units with a running attempt: number → address and attempt."""
-    view, units = View(graph, state), state["units"].items()
-    return {n: (view.address(unit), unit["attempt"]) for n, unit in units if unit["phase"] == "run"}

@@ -61,17 +61,6 @@ class OuterAttempt:
         look: Makes the driver process the execution again. None: it is about to.
     """
 
-    __slots__ = (
-        "_execution",
-        "_look",
-        "_loop",
-        "_reported",
-        "_room",
-        "_run",
-        "_withdrawn",
-        "inner",
-    )
-
     def __init__(
         self,
         execution: Driven,
@@ -197,12 +186,7 @@ class OuterAttempt:
         self, step: StepSpec, called: Called, subject: Mapping[str, Plain]
     ) -> Verdict | None:
         state, evaluate = self._execution.state, self._execution.linked.graph.evaluate
-        names: dict[str, Plain] = {
-            "args": dict(subject),
-            "calls": {},
-            "inputs": state["inputs"],
-            "execution": state["execution"],
-        }
+        names = rule_names(state, subject)
         agent = step.get("caller", "")
         lists = [[rule for rule in rules if _fits(rule, called, agent)] for rules in step["within"]]
         verdict = strictest(lists, lambda number: bool(evaluate(number, names)), called.tool)
@@ -295,6 +279,12 @@ def stricter(first: Verdict | None, other: Verdict | None) -> Verdict | None:
     """Return the stricter of two verdicts on a call."""
     verdicts = [verdict for verdict in (first, other) if verdict is not None]
     return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
+
+
+def rule_names(state: State, subject: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Return the names in rules about a call that is not a call of an agent in this execution."""
+    inputs, execution = state["inputs"], state["execution"]
+    return {"args": dict(subject), "calls": {}, "inputs": inputs, "execution": execution}
 
 
 def _fits(rule: RuleSpec, called: Called, agent: str) -> bool:

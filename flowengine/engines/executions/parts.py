@@ -27,8 +27,6 @@ MOVES_NOTHING = frozenset({"remind", "escalate"})
 class Timers:
     """The timers of one execution."""
 
-    __slots__ = ("_heap", "_pauses", "_set")
-
     def __init__(self) -> None:
         self._set: dict[int, SetTimer] = {}
         self._pauses: set[int] = set()

@@ -115,11 +115,13 @@ _REDUCTIONS: ContextVar[Reductions | None] = ContextVar("flowengine.reductions",
 """Those of the execution whose events are being applied. None: the thread waits for functions."""
 
 
-def has_reducers(flow: CompiledFlow) -> bool:
-    """Return whether a flow, or a subflow of it, has a reducer in Python."""
-    flows = [flow, *flow.get("flows", ())]
-    states: list[Any] = [spec for each in flows for spec in each.get("state", {}).values()]
-    return any(isinstance(spec.get("reducer"), dict) for spec in states)
+def reducers_of(compiled: CompiledFlow) -> list[str]:
+    """Return the Python functions used as state reducers, as `module:function`, each once."""
+    flows = [compiled, *compiled.get("flows", ())]
+    reducers = [spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()]
+    return list(
+        dict.fromkeys(reducer["python"] for reducer in reducers if isinstance(reducer, dict))
+    )
 
 
 class _NotReturned(ValueError):

@@ -8,9 +8,10 @@ from typing import Any
 
 from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.execution import Execution
-from flowengine.engines.executions.linked_flows import LinkedFlow, forms, read, running
+from flowengine.engines.executions.linked_flows import LinkedFlow, forms, read
 from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
+from flowengine.engines.interventions.counterparts import running
 from flowengine.engines.interventions.fork_points import (
     ForkPast,
     Results,

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.linked_flows import (
     LinkedFlow,
     LinkedFlows,
     first_form,
     line,
     read,
-    running,
     walk,
     with_holds,
 )
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.host import Host
+from flowengine.engines.interventions.counterparts import running
 from flowengine.engines.snapshots import unit_at
 from flowengine.errors import Conflict, FlowEngineError, Hint, NotFound
 from flowengine.journal.records import ENDED, ExecutionFilter, ExecutionRecord
 from flowengine.journal.shapes import Sound, unpack_error
 from flowengine.journal.store import every_execution
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.events import Ended, Event
+from flowengine.kernel.events import Ended, ErrorData, Event
 from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.kernel.view import View
 
@@ -332,3 +331,35 @@ def check_same_past(
             f"the changed flow differs before '{at}': at '{where}'",
             hint="change only what comes after the step to fork at",
         )
+
+
+def not_undone(error: ErrorData | None) -> list[str]:
+    """Return the addresses of the steps whose compensation failed, if the error is about that."""
+    return [address.removesuffix(COMPENSATION) for address in failed_compensations(error)]
+
+
+def failed_compensations(error: ErrorData | None) -> list[str]:
+    """Return the addresses of the compensations that failed, if the error reports that.
+
+    The error may belong to items of a map, or be the cause of another error.
+    """
+    if not isinstance(error, dict):
+        return []
+    lines: list[str] = []
+    if error.get("type") == "CompensationFailed":
+        lines = [
+            str(failure["step"]) for failure in _listed(error, "failures") if "step" in failure
+        ]
+    if error.get("type") == "MapFailed":
+        for item in _listed(error, "failed"):
+            lines += failed_compensations(item.get("error"))
+    return list(dict.fromkeys([*lines, *failed_compensations(error.get("cause"))]))
+
+
+def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
+    """Return the maps in a list of an error's data, which may have any shape if set by a tool."""
+    data: Any = error.get("data")
+    listed = data.get(key) if isinstance(data, dict) else None
+    return (
+        [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    )

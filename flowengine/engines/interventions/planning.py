@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flowengine.engines.executions.linked_flows import line, read, running, walk
+from flowengine.engines.executions.linked_flows import line, read, walk
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.host import Host
 from flowengine.engines.infos import InterventionPlan
+from flowengine.engines.interventions.counterparts import running
 from flowengine.engines.interventions.fork import check_not_undone
 from flowengine.engines.interventions.fork_points import past_of
 from flowengine.engines.interventions.repeated_calls import acts, begun_anew, effect_of, past_calls

@@ -3,7 +3,7 @@
 The events are replayed twice. The first replay finds the errors that ended the execution and where
 they were raised. The second one holds these failures back (`flowengine.kernel.held_failures`), from
 the first failure on. Parallel steps proceed as before, even after the failure. The subject of an
-event may then have another number, which `subjects.counterpart` finds.
+event may then have another number, which `counterparts` finds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from flowengine.engines.executions.linked_flows import (
     apply,
     first_form,
     line,
-    running,
     with_holds,
 )
-from flowengine.engines.executions.subjects import EventSubject, about, counterpart
+from flowengine.engines.interventions.counterparts import EventSubject, about, counterpart, running
 from flowengine.engines.interventions.upgrading import move_obstacles
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, Graph, advance, new_state

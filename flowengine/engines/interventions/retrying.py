@@ -10,7 +10,6 @@ from typing import Any
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.attempts.failures import (
-    failed_compensations,
     is_over_call_limit,
 )
 from flowengine.engines.executions.execution import Execution
@@ -18,7 +17,12 @@ from flowengine.engines.executions.linked_flows import LinkedFlow, read, unpacke
 from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Again
-from flowengine.engines.interventions.fork_points import last_point, undoing, undone_in
+from flowengine.engines.interventions.fork_points import (
+    failed_compensations,
+    last_point,
+    undoing,
+    undone_in,
+)
 from flowengine.engines.interventions.obstacles import Obstacle
 from flowengine.engines.interventions.repeated_calls import begun_anew, past_calls
 from flowengine.engines.interventions.retracing import (

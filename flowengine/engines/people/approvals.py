@@ -1,9 +1,10 @@
 """Human decisions about questions of every kind.
 
-All interfaces, such as the command line and the Python API, call `decide`. It checks the wait, the
-user, the choice, the form, the edits, the comment and the files, in this order. `running.answers`
-then records the decision. The first decision counts. Repeating it returns the
-recorded one. A different decision is refused with the recorded choice, its user and its time.
+All interfaces, such as the command line and the Python API, read a wait once (`standing`) and call
+`decide`. It checks the wait, the user, the choice, the form, the edits, the comment and the files,
+in this order. `running.answers` then records the decision. The first decision counts. Repeating it
+returns the recorded one. A different decision is refused with the recorded choice, its user and its
+time.
 """
 
 from __future__ import annotations
@@ -17,21 +18,28 @@ from typing import Any
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.executions.parts import has_expired
-from flowengine.engines.host import KeptFiles
-from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
+from flowengine.engines.host import Host, KeptFiles
+from flowengine.engines.people.approval_ownership import (
+    check_assignee,
+    check_claim,
+    hand,
+    standing,
+)
 from flowengine.engines.people.edits import fitting
 from flowengine.engines.people.grants import checked_grant, checked_images, digests, name_of, view
-from flowengine.engines.people.logins import check_logged_in
-from flowengine.engines.results import Decision, DecisionGiven
-from flowengine.engines.running.answers import record, to_keep
+from flowengine.engines.people.waits import stored_wait_view
+from flowengine.engines.results import Answering, Decision, DecisionGiven, WaitInfo
+from flowengine.engines.running.answers import answer_open, record, to_keep
+from flowengine.engines.running.driving import Driving
 from flowengine.engines.starting.inputs import fill_defaults
-from flowengine.errors import Conflict, Hint, InputError
-from flowengine.journal.encoding import unpack
+from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotAllowed
+from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import ListedWait
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.journal.store import Store
+from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import DECIDABLE, RESPOND, counting
+from flowengine.kernel.view import DECIDABLE, RESPOND, counting, only_choice
 from flowengine.sdk.files.file_names import SIGNATURES
 from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.values.validation import as_plain, validate
@@ -46,7 +54,102 @@ _OTHERS = {
 MAX_FILES = 10
 LONGEST_PART = 200
 """Maximum length of a part of a decision in a message."""
+LONGEST = 500
+"""Maximum length of the journal's note on a refused decision."""
 MAX_FILE_BYTES = 20 * 1024 * 1024
+
+
+def record_decision(
+    host: Host, named: str, choice: str, answer: Answering, who: Actor, *, counts: bool = False
+) -> tuple[Decision, bool]:
+    """Record a decision, or note in the journal that it was refused.
+
+    Args:
+        host: Provides the store.
+        named: Id of the wait, or an unambiguous prefix of it.
+        choice: Id of the choice.
+        answer: Further parts of the answer.
+        who: The actor who decides.
+        counts: `choice` is `approve` or `reject`: the only choice of the wait that counts as this.
+
+    Returns:
+        The decision that counts, and whether its execution is to be resumed.
+    """
+    wait = standing(host.store, host.store.find_wait(named))
+    given: DecisionGiven = {
+        **answer,
+        "choice": _choice_of(named, wait.record, choice) if counts else choice,
+    }
+    try:
+        decision = decide(host, wait, given, who)
+    except (Conflict, InputError, NotAllowed) as error:
+        error.wait = wait.id
+        _note_refused(host, wait, who, error)
+        raise
+    if decision.first and (answer.get("grant") or {}).get("scope") == FLOW:
+        for other in answer_open(host, wait.flow, wait.record["tool"]):
+            if other != decision.execution:
+                host.woken[other] = True
+    return decision, answer.get("resume", True)
+
+
+def _choice_of(named: str, wait: Mapping[str, Any], counts_as: str) -> str:
+    """Return the only choice of a wait that counts as approval or rejection.
+
+    Raises:
+        InputError: The wait has no such choice, or several.
+        Conflict: A wait of this kind is not decided on.
+    """
+    check_decidable(named, wait["kind"])
+    if (choice := only_choice(wait, counts_as)) is not None:
+        return str(choice["id"])
+    choices = wait.get("choices") or []
+    known = ", ".join(choice["id"] for choice in choices) or "none"
+    is_counted = any(choice.get("counts_as") == counts_as for choice in choices)
+    how_many = "several choices count" if is_counted else "no choice counts"
+    raise InputError(
+        f"{named}: {how_many} as '{counts_as}'",
+        field="choice",
+        hint=f"decide with one of: {known}",
+    )
+
+
+def _note_refused(host: Host, wait: ListedWait, who: Actor, error: FlowEngineError) -> None:
+    """Record in the journal of an execution, for audits, that a decision was refused."""
+    at = host.clock.now()
+    # Typed input may contain anything, including a secret, so only the field is recorded.
+    why = f"'{error.field}' is not valid" if isinstance(error, InputError) else error.message
+    message = f"{who.user} tried to decide on {wait.id}: {why}"[:LONGEST]
+    event = {"type": "warning", "at": at, "about": "decision", "message": message}
+    with suppress(Conflict):  # it has ended, and accepts no more messages
+        host.store.send(wait.execution, pack(event), at, host.ids.message())
+
+
+def hand_over(
+    host: Host, driving: Driving, wait: str, what: str, who: Actor, **more: str | None
+) -> WaitInfo:
+    """Record that an approval changes hands, and journal it unless another process does.
+
+    Args:
+        host: Provides the store.
+        driving: Drives the engine's executions.
+        wait: Id of the wait, or an unambiguous prefix of it.
+        what: `claimed`, `released` or `delegated`.
+        who: The actor.
+        **more: Further fields of the event.
+
+    Returns:
+        The wait afterwards.
+    """
+    event = {"type": what, "at": host.clock.now(), **who.fields(), **more}
+    id = host.store.find_wait(wait)
+    try:
+        after = hand(host.store, host.settings, id, event)
+    except FlowEngineError as error:
+        error.wait = id
+        raise
+    driving.take_hands(after.execution)
+    return stored_wait_view(after)
 
 
 def check_decidable(id: str, kind: str) -> None:
@@ -65,18 +168,14 @@ def check_decidable(id: str, kind: str) -> None:
         )
 
 
-def decide(
-    store: Store, settings: Settings, id: str, given: DecisionGiven, who: Actor, now: int
-) -> Decision:
+def decide(host: Host, wait: ListedWait, given: DecisionGiven, who: Actor) -> Decision:
     """Decide on a wait. Every decision passes through this function.
 
     Args:
-        store: Contains the wait.
-        settings: Settings with the groups.
-        id: Full id of the wait.
+        host: Provides the store, and the settings with the groups.
+        wait: The wait, from `standing`.
         given: The submitted decision.
         who: The actor who decides.
-        now: The time (ms).
 
     Returns:
         The decision that counts, and whether it is this one.
@@ -85,7 +184,7 @@ def decide(
         Conflict: It was decided differently, closed without a decision, or has expired, even if no
             process has closed it yet.
     """
-    wait = standing(store, id)
+    store, id, now = host.store, wait.id, host.clock.now()
     check_decidable(id, wait.record["kind"])
     files = check_files(given.get("attach") or ())
     if not wait.open:
@@ -98,7 +197,7 @@ def decide(
                 http=f"resume the execution: POST /v1/executions/{wait.execution}/resume",
             ),
         )
-    decision = _checked(wait.record, given, who, settings)
+    decision = _checked(wait.record, given, who, host.settings)
     choice = given["choice"]
     if "found" in wait.record and counting(dict(wait.record), choice) == "approve":
         check_logged_in(id, wait.record)
@@ -158,7 +257,8 @@ def _checked(
     choice = _choice(wait, given["choice"])
     decision: dict[str, Any] = {"choice": given["choice"], **who.fields()}
     decision["comment"] = _comment(choice, given.get("comment"))
-    if _takes_value(wait, given["choice"]):
+    supplies = "result" if wait["kind"] == "question" else RESPOND if "tool" in wait else None
+    if given["choice"] == supplies:  # the output of the step
         decision["value"] = _value(wait, given)
         return decision
     if given.get("value") is not None:
@@ -166,7 +266,7 @@ def _checked(
     if wait["kind"] == "question":
         return decision
     decision["form"] = _form(wait, choice, given.get("form"))
-    decision["edits"] = _edits(wait, given)
+    decision["edits"] = fitting(wait, given.get("edit"))
     return decision
 
 
@@ -225,7 +325,7 @@ def differences(
         return ["choice"]
     mine: dict[str, Any] = {"edits": given.get("edit") or None}
     with suppress(InputError):  # otherwise compared as submitted
-        mine["edits"] = _edits(wait, given)
+        mine["edits"] = fitting(wait, given.get("edit"))
     mine |= {name: given.get(name) for name in ("form", "comment", "value")}
     with suppress(InputError):
         if "form" in wait and wait["kind"] != "question":
@@ -369,13 +469,6 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
     return validate({"type": "object", **schema}, form, "form")
 
 
-def _takes_value(wait: Mapping[str, Any], choice: str) -> bool:
-    """Return whether a choice supplies the output of a step."""
-    return (
-        choice == "result" if wait["kind"] == "question" else choice == RESPOND and "tool" in wait
-    )
-
-
 def _value(wait: Mapping[str, Any], given: DecisionGiven) -> Any:
     """Return the output that a user supplies, in place of a call or of an interrupted attempt.
 
@@ -415,8 +508,47 @@ def _outline(schema: Mapping[str, Any]) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def _edits(wait: Mapping[str, Any], given: DecisionGiven) -> dict[str, Any] | None:
-    if not (edits := given.get("edit")):
-        return None
+# Logins that executions wait for: an approval of one counts only once a user has logged in.
 
-    return fitting(wait, edits)
+
+def login_of(wait: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the login that a wait is about, or None.
+
+    Args:
+        wait: The record of the wait, or a view of it.
+    """
+    found = wait.get("found")
+    login = found.get("login") if isinstance(found, dict) else None
+    return login if isinstance(login, dict) else None
+
+
+def is_logged_in(login: Mapping[str, Any]) -> bool:
+    """Return whether an execution has the login that it waits for.
+
+    Args:
+        login: The login, from `login_of`.
+    """
+    from flowengine.sdk.files.logins import LoginKey, usable  # few waits are about one
+
+    known = usable(LoginKey.of(login), login["borrower"])
+    return known is not None and known.covers(login.get("scopes", ()))
+
+
+def check_logged_in(id: str, wait: Mapping[str, Any]) -> None:
+    """Check that the login that a wait is about has taken place, before it is approved.
+
+    Args:
+        id: Full id of the wait.
+        wait: Its record.
+
+    Raises:
+        Conflict: The login has not taken place.
+    """
+    login = login_of(wait)
+    if login is not None and not is_logged_in(login):
+        raise Conflict(
+            f"{id} cannot be approved before the login to {login['url']}",
+            hint=Hint(
+                f"log in: flowengine approve {id}", http="log in on the page of the approval"
+            ),
+        )

@@ -38,8 +38,8 @@ _TYPES = {
 }
 
 
-def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the edits, with each value converted to its field's type.
+def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the edits, with each value converted to its field's type. None: there are none.
 
     Args:
         wait: The approval.
@@ -48,6 +48,8 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
     Raises:
         InputError: A field is not editable, or its new value has another type.
     """
+    if not edits:
+        return None
     subject = wait.get("subject")
     allowed = wait.get("edit") or []
     if allowed is True:

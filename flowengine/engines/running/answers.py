@@ -148,14 +148,8 @@ def as_kernel_has_it(grant: FlowGrant) -> dict[str, Any]:
     """Return a grant in the form used for grants of one execution."""
     body: dict[str, Any] = {**unpack(grant.body), "used": grant.used, "by": grant.by}
     body |= {"tool": grant.tool, "version": grant.version, "at": grant.at}
-    for key, value in (
-        ("uses", grant.uses),
-        ("until", grant.until),
-        ("revoked", grant.revoked_by),
-    ):
-        if value is not None:
-            body[key] = value
-    return body
+    given = {"uses": grant.uses, "until": grant.until, "revoked": grant.revoked_by}
+    return body | {key: value for key, value in given.items() if value is not None}
 
 
 def answer_by_grant(host: Host, wait: ListedWait, source: str | None) -> bool:
@@ -170,8 +164,10 @@ def answer_by_grant(host: Host, wait: ListedWait, source: str | None) -> bool:
         Whether it was answered. Otherwise it is left to others.
     """
     record = wait.record
-    if "digest" not in record or not wait.open or _takes_a_person(record):
+    if "digest" not in record or not wait.open:
         return False
+    if (record.get("need") or 1) > 1 or record.get("claim") or not ONLY_PEOPLE.isdisjoint(record):
+        return False  # it requires more than an approval granted for another call
     now = host.clock.now()
     return any(
         say(host, wait.id, record, grant.by, approves=True, via="grant", granted=grant.id)
@@ -203,12 +199,6 @@ def answer_open(host: Host, flow: str, tool: str) -> list[str]:
 def revoked_by(store: Store, flow: str, id: str) -> str | None:
     """Return the user who has revoked a grant. None: it is not revoked."""
     return next((grant.revoked_by for grant in store.grants(flow) if grant.id == id), None)
-
-
-def _takes_a_person(record: Mapping[str, Any]) -> bool:
-    """Return whether a question requires more than an approval granted for another call."""
-    is_shared = (record.get("need") or 1) > 1 or bool(record.get("claim"))
-    return is_shared or not record.keys().isdisjoint(ONLY_PEOPLE)
 
 
 def _fits(grant: FlowGrant, record: Mapping[str, Any], source: str | None, now: int) -> bool:

@@ -114,8 +114,9 @@ def report(tell: Tell, execution: Execution, news: Told) -> None:
     for record, how in news.waits:
         if how is None and record["id"] not in execution.waits:
             continue  # it was closed before it could be answered
-        if how is None and _may_settle(execution, record["id"]):
-            continue  # it is reported if the attempt ends without an outcome
+        wait = execution.state["waits"].get(record["id"], {})
+        if how is None and wait.get("cut") in execution.work:
+            continue  # it is about an attempt that is being ended here, perhaps with an outcome
         updates.append(Update(id, "wait", wait_view(id, flow, record, how)))
     tell(*updates)
 
@@ -125,12 +126,6 @@ def report_notice(tell: Tell, execution: Execution, notify: Notify) -> None:
     if notify.wait:
         data = {"wait": notify.wait, "why": notify.why, "to": notify.to}
         tell(Update(execution.id, "notify", data))
-
-
-def _may_settle(execution: Execution, wait: int) -> bool:
-    """Return whether a question is about an attempt that is still being ended here."""
-    record = execution.state["waits"].get(wait)
-    return record is not None and record.get("cut") in execution.work
 
 
 def take_message(execution: Execution, message: InboxMessage, now: int) -> bool:

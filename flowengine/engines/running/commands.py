@@ -11,7 +11,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeAlias
 
-from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, QuickCall, failed
+from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, QuickCall, failed, succeeded
 from flowengine.engines.attempts.printed import PRINTING, is_heard
 from flowengine.engines.executions.calls import has_preview
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
@@ -28,7 +28,7 @@ from flowengine.journal.encoding import pack
 from flowengine.journal.records import Append
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
-from flowengine.kernel.events import Event, Succeeded
+from flowengine.kernel.events import Event
 from flowengine.kernel.notation.addresses import separate_id, wait_id
 
 Left: TypeAlias = list[tuple[Execution, Run | Consult | Preview | DriveChild]]
@@ -250,16 +250,7 @@ def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Ev
     finally:
         OUTER.reset(token)
     execution.kept[run.unit] = kept
-    event: Succeeded = {
-        "type": "succeeded",
-        "at": host.clock.now(),
-        "unit": run.unit,
-        "attempt": run.attempt,
-        "value": kept.value,
-    }
-    if kept.log is not None:
-        event["log"] = kept.log
-    return event
+    return succeeded(run, kept.value, host.clock.now(), log=kept.log)
 
 
 def run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:

@@ -22,8 +22,13 @@ from flowengine.engines.messages import deliver
 from flowengine.engines.results import ExecutionResult
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.recovery import take_hands, taken
-from flowengine.engines.starting.beginning import Starting, begin, exists, record
-from flowengine.engines.starting.same_start import check_same_start
+from flowengine.engines.starting.beginning import (
+    Starting,
+    begin,
+    check_same_start,
+    exists,
+    record,
+)
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.sdk.errors import public_name
 from flowengine.util.blocking import Either, imported, is_awaited, pause, refuse_on_loop

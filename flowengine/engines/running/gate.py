@@ -19,7 +19,7 @@ from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
 from flowengine.engines.executions.execution import Execution
-from flowengine.engines.executions.outer_attempts import AttemptOver, stricter
+from flowengine.engines.executions.outer_attempts import AttemptOver, rule_names, stricter
 from flowengine.engines.host import Host
 from flowengine.engines.running.answers import revoked_by, say
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
@@ -279,13 +279,7 @@ def _verdict_of_flow(
     execution: Execution, step: StepSpec, tool: str, subject: dict[str, Plain]
 ) -> Verdict | None:
     """Return the verdict of the flow's own rules on a step that names no tool."""
-    state, evaluate = execution.state, execution.linked.graph.evaluate
-    names: dict[str, Plain] = {
-        "args": subject,
-        "calls": {},
-        "inputs": state["inputs"],
-        "execution": state["execution"],
-    }
+    names, evaluate = rule_names(execution.state, subject), execution.linked.graph.evaluate
     return strictest(step["rules"], lambda number: bool(evaluate(number, names)), tool)
 
 

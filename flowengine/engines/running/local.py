@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from flowengine.engines.executions.execution import Execution
-from flowengine.engines.executions.reducers import Reductions, has_reducers
+from flowengine.engines.executions.reducers import Reductions, reducers_of
 from flowengine.engines.host import Host
 from flowengine.engines.running.carrying import take_message
 from flowengine.engines.running.commands import Left
@@ -130,7 +130,7 @@ class Local(Driver):
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on."""
         super().add(execution)
-        if has_reducers(execution.linked.compiled):
+        if reducers_of(execution.linked.compiled):
             execution.reductions = Reductions(partial(self._enqueue_soon, execution))
         if self._poller is None:
             self._changes = UNKNOWN  # messages may have arrived since it was loaded

@@ -16,7 +16,7 @@ from flowengine.engines.host import Host
 from flowengine.engines.running.answers import answer_by_grant
 from flowengine.engines.running.call_descriptions import described
 from flowengine.engines.running.carrying import fire, take_message
-from flowengine.engines.starting.separate import begin_separate
+from flowengine.engines.starting.beginning import begin_separate
 from flowengine.errors import InputError
 from flowengine.journal.records import InboxMessage, Owner
 from flowengine.journal.shapes import unpack_message
@@ -188,14 +188,11 @@ def _in_order(execution: Execution, inbox: list[InboxMessage]) -> list[tuple[int
     cannot have happened later than one stored after it, regardless of its sender's clock. Only the
     message that starts an execution is stored after the locks that it was granted at once.
     """
-    ordered = inbox if execution.seq else sorted(inbox, key=_begins, reverse=True)
+    ordered = inbox
+    if not execution.seq:
+        ordered = sorted(inbox, key=lambda message: unpack_message(message)["type"] != "started")
     latest = [*accumulate((message.at for message in reversed(ordered)), min)]
     return list(zip(reversed(latest), ordered, strict=True))
-
-
-def _begins(message: InboxMessage) -> bool:
-    """Return whether a message starts its execution."""
-    return bool(unpack_message(message)["type"] == "started")
 
 
 def take_hands(host: Host, execution: Execution) -> None:

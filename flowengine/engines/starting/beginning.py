@@ -14,11 +14,11 @@ from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OuterAttempt
 from flowengine.engines.executions.parts import claim_of
 from flowengine.engines.host import Host
-from flowengine.engines.starting.inputs import check_inputs, recognized_by
-from flowengine.engines.starting.same_start import check_same_start
-from flowengine.errors import InputError, NotFound, UsageError
+from flowengine.engines.starting.inputs import check_inputs, recognized_by, with_defaults
+from flowengine.errors import Conflict, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Beginning, NewExecution
+from flowengine.journal.shapes import Sound, unpack_message
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.expressions.names import inputs_of_message
@@ -27,8 +27,12 @@ from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import acting_user
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.notation.traces import LABEL, TRACEPARENT
+from flowengine.sdk.texts.json_values import same
+from flowengine.sdk.values.declared_forms import base64_texts
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+LONGEST_SHOWN = 60
+"""Maximum length of a value in a message."""
 
 
 class Starting(NamedTuple):
@@ -313,3 +317,130 @@ def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     if outer is not None and (left := outer.left()) is not None:
         started["budget"] = left
     return started
+
+
+# Executions whose ids are derived from their cause, so that each is started once.
+#
+# Another execution starts them and does not wait for them: detached flows and notifications. Those
+# of schedules have such ids, too. Clients of a server cannot choose ids of these forms.
+
+
+def begin_separate(
+    host: Host,
+    linked: LinkedFlow,
+    number: int,
+    id: str,
+    parent: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    background: Mapping[str, Any] | None = None,
+) -> str:
+    """Create an execution of one of the flows of a compiled flow, unless that was done before.
+
+    It is driven next by this process, unless another one holds it by then.
+
+    Args:
+        host: Provides the store.
+        linked: The flow of the execution that starts it.
+        number: Number of the flow to run.
+        id: The id that is derived from its cause.
+        parent: `id`, `labels`, `started_by`, `forked_by` and `workdir` of the execution that starts
+            it. A fork changes no user's part in what the fork starts, either.
+        inputs: Its inputs.
+        background: If it belongs to a running flow of the other execution: its record there, and
+            the `tool` that started it.
+
+    Returns:
+        Its id.
+
+    Raises:
+        InputError: They are not valid.
+    """
+    now = host.clock.now()
+    separate = host.flows.part(linked, number)
+    labels, user, workdir = parent["labels"], parent["started_by"], parent["workdir"]
+    data = execution_data(host, separate.compiled, now, id, labels, user)
+    data |= {"parent": parent["id"], "workdir": workdir}
+    if "forked_by" in parent:
+        data["forked_by"] = parent["forked_by"]
+    if background is not None:
+        kept = {key: background[key] for key in ("step", "tool", "shared") if key in background}
+        data |= {"background": kept, "room": background["room"]}
+    checked = check_inputs(separate.graph, inputs, data, now, workdir)
+    started = {"type": "started", "at": now, "inputs": checked, "execution": data}
+    if background is not None and "part" in background:
+        started["budget"] = background["part"]
+    create(host, separate, started)
+    host.woken[id] = True
+    return id
+
+
+# Repeated starts with an existing id: the same start is idempotent, another one is a conflict.
+
+
+def check_same_start(host: Host, id: str, flow: str, inputs: Mapping[str, Any]) -> None:
+    """Check that the execution with an id matches a request to start it.
+
+    A changed version of the same flow is not a conflict: the execution keeps the version it started
+    with.
+
+    Args:
+        host: Provides the store.
+        id: Full id of the execution.
+        flow: Id of the flow to run.
+        inputs: The inputs as passed. Defaults apply to those left out.
+
+    Raises:
+        Conflict: It runs another flow, or has other inputs.
+    """
+    hint = Hint(
+        f"use another id, or look at the existing one: flowengine show {id}",
+        http=f"use another id, or look at the existing one: GET /v1/executions/{id}",
+    )
+    stored = host.stored(id, 0)
+    runs = stored.linked.compiled["id"]
+    if runs != flow:
+        raise Conflict(
+            f"there is already an execution {id}, of the flow '{runs}' and not '{flow}'",
+            hint=hint,
+            plain=f"the id {id} is taken",
+            flow=runs,
+        )
+    execution, had = stored.state["execution"], stored.state["inputs"]
+    if not execution:  # it was only recorded
+        waiting = (unpack_message(message) for message in host.store.inbox(id))
+        started = next((event for event in waiting if event["type"] == "started"), None)
+        if started is None:
+            return  # another process is recording it right now
+        execution, had = started["execution"], started["inputs"]
+    with Sound(f"the stored data of execution {id}"):
+        began = parse_time(execution["started_at"])
+    given = with_defaults(stored.linked.graph, inputs, execution, began)
+    for name, schema in stored.linked.graph.flow.get("inputs", {}).items():
+        if name in given and (convert := base64_texts(schema)) is not None:
+            given[name] = convert(given[name])
+    if differences := differing(had, given):
+        raise Conflict(
+            f"there is already an execution {id}, with other inputs: {', '.join(differences)}",
+            hint=hint,
+            plain=f"the id {id} is taken",
+            flow=runs,
+        )
+
+
+def differing(had: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Return the differences between stored and given values, as text by name."""
+    return [
+        f"'{name}' is {_shown(had, name)} there and {_shown(given, name)} here"
+        for name in {**had, **given}
+        if name not in had or name not in given or not same(had[name], given[name])
+    ]
+
+
+def _shown(values: Mapping[str, Any], name: str) -> str:
+    """Return a value as a message shows it."""
+    if name not in values:
+        return "missing"
+    import json
+
+    text = json.dumps(values[name], ensure_ascii=False, default=repr)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

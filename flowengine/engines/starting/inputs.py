@@ -136,7 +136,8 @@ def recognized_by(
     if "titled" in flow:
         given = {**inputs, **dict.fromkeys(hidden, _HIDDEN)}
         try:
-            title = _text(evaluate(before_start(graph, given, execution, now), flow["titled"]))
+            text = evaluate(before_start(graph, given, execution, now), flow["titled"])
+            title = one_line(text if isinstance(text, str) else "", _LONGEST_TITLE)
         except (EvaluationError, StepFailure):
             title = ""  # a start does not fail because of its title
     if not title:
@@ -160,10 +161,6 @@ def _is_hidden(schema: Any) -> bool:
     return isinstance(schema, dict) and (
         schema.get("writeOnly") is True or schema.get("format") == "password"
     )
-
-
-def _text(value: Any) -> str:
-    return one_line(value if isinstance(value, str) else "", _LONGEST_TITLE)
 
 
 def _is_default(value: Any, schema: Any) -> bool:

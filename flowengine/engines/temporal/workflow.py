@@ -29,7 +29,7 @@ from temporalio.workflow._context import _Runtime
 from flowengine.engines.executions.calls import environments_of
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
-from flowengine.engines.executions.reducers import Unreduced, has_reducers
+from flowengine.engines.executions.reducers import Unreduced, reducers_of
 from flowengine.engines.executions.subjects import address_of
 from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.memory.store import MemoryStore
@@ -451,7 +451,7 @@ class WorkflowDriver(Carrier):
 
     def _keep_flow(self, flow: CompiledFlow, hash: str) -> None:
         self.store.put_flow(hash, pack(flow))
-        self._reduces = self._reduces or has_reducers(flow)
+        self._reduces = self._reduces or bool(reducers_of(flow))
         if hash not in _LINKED:
             _LINKED[hash] = _WorkflowFlow(flow, hash)
 

@@ -7,7 +7,7 @@ transaction holds from its start, so that no other process can take the lease in
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,7 +25,6 @@ from flowengine.journal.records import (
     ENDED,
     Append,
     Beginning,
-    ClosedWait,
     ExecutionHead,
     InboxMessage,
     NewExecution,
@@ -268,7 +267,10 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
     if append.claims:
         write_claims(connection, number, append)
     if append.head is not None:
-        _set_head(connection, number, append.head, is_new=append.new is not None)
+        if append.new is None:  # a new execution was inserted with it
+            connection.execute(queries.SET_HEAD, (*_head_row(append.head), number))
+        if append.head.status in ENDED:
+            connection.execute(queries.DROP_KEYS, (number,))
     if append.moved is not None:
         connection.execute(queries.SET_FLOW, (*append.moved, number))
     for digest, of in append.files:
@@ -281,19 +283,18 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
 
 def _write_waits(connection: sqlite3.Connection, number: int, append: Append) -> None:
     """Update what is waited for, and the messages that have arrived."""
-    places = cache(lambda: text_places(_numbered(append)))
+    events = (event for _, event in append.events)
+    places = cache(lambda: text_places(enumerate(events, append.seq)))
     for record in append.opened:
         _open_wait(connection, append.execution, number, record, places)
     for closed in append.closed:
-        _close_wait(connection, append.execution, number, closed, places)
+        wait = wait_id(append.execution, closed.number)
+        row = (closed.how, closed.at, shortened(closed.result, places), wait)
+        connection.execute(queries.CLOSE_WAIT, row)
+        connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
+        connection.execute(queries.DROP_WAIT_KEYS, (number, closed.number))
     for message in append.taken:
         _take(connection, number, append.seq, message, places)
-
-
-def _numbered(append: Append) -> Iterator[tuple[int, bytes]]:
-    """Yield the events of an append with their numbers."""
-    for number, (_, event) in enumerate(append.events, append.seq):
-        yield number, event
 
 
 def _take(
@@ -375,30 +376,6 @@ def _open_wait(
             connection.execute(
                 queries.ADD_KEY, (signal["signal"], signal["key"], number, record["id"])
             )
-
-
-def _close_wait(
-    connection: sqlite3.Connection,
-    execution: str,
-    number: int,
-    closed: ClosedWait,
-    places: Places,
-) -> None:
-    wait = wait_id(execution, closed.number)
-    row = (closed.how, closed.at, shortened(closed.result, places), wait)
-    connection.execute(queries.CLOSE_WAIT, row)
-    connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
-    connection.execute(queries.DROP_WAIT_KEYS, (number, closed.number))
-
-
-def _set_head(
-    connection: sqlite3.Connection, number: int, head: ExecutionHead, *, is_new: bool
-) -> None:
-    """Update an execution's entry in lists. A new execution was inserted with it."""
-    if not is_new:
-        connection.execute(queries.SET_HEAD, (*_head_row(head), number))
-    if head.status in ENDED:
-        connection.execute(queries.DROP_KEYS, (number,))
 
 
 def _head_row(head: ExecutionHead) -> tuple[object, ...]:

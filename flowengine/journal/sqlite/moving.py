@@ -24,7 +24,7 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.refusals import check_movable, ended
 from flowengine.journal.sqlite import queries
-from flowengine.journal.sqlite.appends import FIRST_EPOCH, WHOLE_LIFE, find_number, write
+from flowengine.journal.sqlite.appends import FIRST_EPOCH, WHOLE_LIFE, find_number, remove, write
 from flowengine.journal.sqlite.claims import end_claims
 from flowengine.journal.sqlite.database import StoreDatabase
 from flowengine.journal.sqlite.rows import JournalTexts, read_wait
@@ -63,7 +63,10 @@ def copy(database: StoreDatabase, loaded: Loaded, events: Sequence[Any]) -> Exec
                 "entries": [[*event] for event in events],
                 "snapshot": None if loaded.snapshot is None else [*loaded.snapshot],
                 "lists": [[*part] for part in loaded.lists],
-                "keys": _keys(connection, number),
+                "keys": [
+                    [signal, key, None if wait == WHOLE_LIFE else wait]
+                    for signal, key, wait in connection.execute(queries.KEYS, (number,))
+                ],
                 "forms": [hash for (hash,) in connection.execute(queries.FORMS, (number,))],
             },
             "waits": _waits(connection, number),
@@ -102,11 +105,6 @@ def _claims(connection: sqlite3.Connection, number: int, id: str) -> list[list[A
             [*LockOperation(lock, unit, permits, "reject" if is_held else "queue", granted)]
         )
     return messages
-
-
-def _keys(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
-    rows = connection.execute(queries.KEYS, (number,))
-    return [[signal, key, None if wait == WHOLE_LIFE else wait] for signal, key, wait in rows]
 
 
 def _waits(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
@@ -260,5 +258,4 @@ def _held(connection: sqlite3.Connection, id: str) -> int | None:
 def _remove(connection: sqlite3.Connection, number: int, used: Mapping[str, int] | None) -> None:
     (at,) = connection.execute(queries.CHANGED_AT, (number,)).fetchone()
     end_claims(connection, number, at, used=used)
-    for statement in queries.PRUNE:
-        connection.execute(statement, {"number": number})
+    remove(connection, number)

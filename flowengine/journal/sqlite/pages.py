@@ -72,11 +72,13 @@ def executions(
         The page.
     """
     limit = min(limit, _MOST)
+    of = filter.forked_from  # `forked_from` is `ID at STEP`
+    forks = None if of is None else (f"{of} ", f"{of}!")
     conditions: list[tuple[str, Any]] = [
         ("executions.flow = ?", filter.flow),
         ("executions.status = ?", filter.status),
         ("executions.due <= ?", filter.due),
-        ("executions.forked_from BETWEEN ? AND ?", _forks_of(filter.forked_from)),
+        ("executions.forked_from BETWEEN ? AND ?", forks),
         *(
             (
                 "EXISTS (SELECT 1 FROM labels AS more WHERE more.execution = executions.number "
@@ -217,11 +219,6 @@ def _end_of_share(
         (*values, share),
     ).fetchone()
     return row
-
-
-def _forks_of(execution: str | None) -> tuple[str, str] | None:
-    """Return the bounds of `forked_from` for the forks of an execution: `ID at STEP`."""
-    return None if execution is None else (f"{execution} ", f"{execution}!")
 
 
 # -- waits

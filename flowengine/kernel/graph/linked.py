@@ -165,14 +165,10 @@ class Node:
             and (self.join is None or self.join["kind"] == "each")
         )
         """It begins with its first attempt as soon as one token arrives."""
-        self.targets = _targets(self.split)
+        split = self.split
+        only = split["to"] if split is not None and split["kind"] == "one" else None
+        self.targets = [END] if split is None else None if only is None else [only]
         """The targets of its token, regardless of the outcome. None: they depend on it."""
-
-
-def _targets(split: SplitSpec | None) -> list[int] | None:
-    if split is None:
-        return [END]
-    return [split["to"]] if split["kind"] == "one" else None
 
 
 class GraphFlow:
@@ -182,10 +178,6 @@ class GraphFlow:
         limits: The declared limits, and defaults for the others.
         declared_limits: The declared limits.
     """
-
-    __slots__ = ("_added", "budget", "budgeted", "counts_alone", "declared_limits", "defaults",
-                 "id", "indexes", "inputs", "limits", "on_error", "outcome", "outputs", "result",
-                 "shared_budgets", "signals", "state", "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
         self.id: str = spec.get("id", "")
@@ -233,9 +225,6 @@ class Body:
             steps are not included.
         bits: Watched join → its bit.
     """
-
-    __slots__ = ("ahead", "bits", "final", "flow", "index", "kind", "opens", "output", "owner",
-                 "repeats", "start", "steps", "watched")  # fmt: skip
 
     def __init__(self, index: int, spec: BodySpec, steps: list[StepSpec]) -> None:
         self.index = index

@@ -11,7 +11,7 @@ All amounts are integers. Money is counted in billionths of a dollar, so that su
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import ceil, isfinite
+from math import ceil
 from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
@@ -22,11 +22,11 @@ from flowengine.kernel.state.records import Budget, Unit
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import (
     AMOUNTS,
-    DOLLAR,
     amount_at,
     budgets_around,
     charged,
     counted_as,
+    in_units,
     taken,
 )
 
@@ -100,18 +100,10 @@ def needs_as_counted(needs: Mapping[str, Plain]) -> dict[str, list[int]]:
         needs: Meter → `[least, most, beyond]`. Other meters are omitted.
     """
     return {
-        meter: [_rounded_up(meter, need) for need in needs[meter]]
+        meter: [ceil(in_units(meter, need)) for need in needs[meter]]
         for meter in AMOUNTS
         if meter in needs
     }
-
-
-def _rounded_up(meter: str, amount: Plain) -> int:
-    if isinstance(amount, bool) or not isinstance(amount, int | float):
-        return 0
-    if not isfinite(amount) or amount < 0:
-        return 0
-    return ceil(amount * DOLLAR if meter == "cost_usd" else amount)
 
 
 def lacks(budget: Budget, needs: Mapping[str, list[int]]) -> list[str]:

@@ -107,15 +107,13 @@ def cover(tx: Transition, number: int, frame: int, act: Activation | None) -> No
         return
     asked = _needs(tx, number, frame, None)
     unit = tx.state["units"].get(number)
-    if not asked or (unit is not None and act is not None and _measures(tx, unit, act)):
+    if not asked:
+        return
+    if unit and act and ("opens" in act or meters.has_to_measure(tx, unit, tx.node(act))):
         return
     tx.state.setdefault("reserved", {})[number] = asked
     for account in sorted(asked):
         _claim(tx, number, account, asked[account])
-
-
-def _measures(tx: Transition, unit: Unit, act: Activation) -> bool:
-    return "opens" in act or meters.has_to_measure(tx, unit, tx.node(act))
 
 
 def _needs(

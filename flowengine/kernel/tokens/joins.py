@@ -245,11 +245,7 @@ def resolve_joins(tx: Transition, scope: Scope) -> bool:
         for step, join in scope["joins"].items()
         if join.get("upstream") == 0 and join["phase"] != "unknown"
     ]
-    if not ready:
-        return False
-    first = min(ready)
-    _act(tx, scope, first, scope["joins"][first])
-    return True
+    return _resolve_first(tx, scope, ready)
 
 
 def resolve_stuck(tx: Transition, scope: Scope) -> bool:
@@ -269,9 +265,14 @@ def resolve_stuck(tx: Transition, scope: Scope) -> bool:
         and join["upstream"] == _waiting_elsewhere(scope, body, step)
         and join["phase"] != "unknown"
     ]
-    if not stuck:
+    return _resolve_first(tx, scope, stuck)
+
+
+def _resolve_first(tx: Transition, scope: Scope, steps: list[int]) -> bool:
+    """Resolve the join of the first of some steps, and return whether there is one."""
+    if not steps:
         return False
-    first = min(stuck)
+    first = min(steps)
     _act(tx, scope, first, scope["joins"][first])
     return True
 

@@ -53,8 +53,6 @@ MOST_CALLS = 2**53
 """The maximum limit of calls. Every JSON reader can represent it, and no execution reaches it."""
 MOST_DOLLARS = 1_000_000
 
-"""Keys of a state in which calls may have to wait: a budget, or subflows, which can have one."""
-
 
 def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
     """Return whether a call must wait for a budget.

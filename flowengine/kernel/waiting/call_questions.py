@@ -465,14 +465,11 @@ def arguments(tx: View, unit: Unit, names: Names) -> Plain:
     """Return the arguments of a unit's call: the approved ones, or those that its step declares."""
     node = tx.node(tx.act_of(unit))
     assert node.args is not None
-    if node.approval is not None:
-        kept = answer_about(tx, (unit["id"], CALL))
-        if isinstance(kept, dict) and kept["approved"]:
-            return kept["args"]
-    return evaluate(names, node.args)
+    kept = None if node.approval is None else permission(tx, unit)
+    return evaluate(names, node.args) if kept is None else kept["args"]
 
 
-def permission(tx: Transition, unit: Unit) -> Plain:
+def permission(tx: View, unit: Unit) -> Plain:
     """Return the stored approval of a unit's call, or None if no question was asked."""
     kept = answer_about(tx, (unit["id"], CALL))
     return kept if isinstance(kept, dict) and kept["approved"] else None

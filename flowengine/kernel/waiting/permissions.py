@@ -369,9 +369,7 @@ def _approve(tx: Transition, wait: Wait, kept: dict[str, Any], via: str) -> None
     for unit in units:
         if unit["asks"]:
             continue
-        move(unit, "ready")
-        unpark(tx, unit)
-        tx.agenda.append(entries.attempt(unit["id"]))
+        _go_on(tx, unit)
 
 
 def _kept(
@@ -453,6 +451,10 @@ def _begin_again(tx: Transition, unit: Unit) -> None:
     unit.pop("shown", None)
     leave_questions(tx, unit)
     unit["asks"] = []
+    _go_on(tx, unit)
+
+
+def _go_on(tx: Transition, unit: Unit) -> None:
     move(unit, "ready")
     unpark(tx, unit)
     tx.agenda.append(entries.attempt(unit["id"]))

@@ -95,11 +95,8 @@ def wake(tx: Transition) -> None:
 
 def wake_all(tx: Transition) -> None:
     """Queue all watchers."""
-    for numbers in tx.state["watching"].values():
-        for number in numbers:
-            if number not in tx.awake:
-                tx.awake.add(number)
-                heappush(tx.watchers, number)
+    tx.changed.update(tx.state["watching"])
+    wake(tx)
 
 
 def next_watcher(tx: Transition) -> int:
@@ -257,16 +254,12 @@ def _take_kept(tx: Transition, wait: Wait) -> None:
     kept = [
         message for name in dict.fromkeys(signals) for message in tx.state["kept"].get(name, ())
     ]
-    for message in sorted(kept, key=_number_of):
+    # Those of steps have the number of their event, and a position in it.
+    for message in sorted(kept, key=lambda sent: (sent["number"], sent.get("part", 0))):
         if not is_open(tx, wait):
             return
         if offer(tx, wait, message, stored=True):
             tx.state["kept"][message["signal"]].remove(message)
-
-
-def _number_of(message: Plain) -> tuple[int, int]:
-    """Return the sort key of a message: its event, then its position among those sent by steps."""
-    return message["number"], message.get("part", 0)
 
 
 def _check_alternative(tx: Transition, wait: Wait, index: int) -> None:
