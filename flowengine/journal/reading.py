@@ -2,69 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
-from flowengine.journal.records import JournalEntry, Loaded, Numbered, StepRow
-
-
-class StepTable(Protocol):
-    """Reads the rows of the steps of an execution, in order of beginning."""
-
-    def all(self, before: int | None = None) -> Sequence[StepRow]:
-        """Return all rows, and that of the execution.
-
-        Args:
-            before: Number of the first event to leave out. The rows have the results of later ones.
-                None: all are included.
-        """
-
-    def is_empty(self) -> bool:
-        """Return whether there are no rows, not even that of the execution."""
-
-    def states(self, before: int) -> Sequence[tuple[int, str, str, str, bool]]:
-        """Return number, address, step id and status of all rows but that of the execution.
-
-        Args:
-            before: Number of the first event to leave out. The last item is False for a row that
-                has another status before it, or may have.
-        """
-
-    def rows(self, first: int, count: int) -> Sequence[StepRow]:
-        """Return rows.
-
-        Args:
-            first: Number of the first one.
-            count: How many numbers.
-        """
-
-    def noted(self, addresses: Sequence[str]) -> Sequence[StepRow]:
-        """Return the rows with an error or with notes, and all rows at some addresses."""
-
-    def ordered(self, by: str, before: int) -> Sequence[tuple[int, str]]:
-        """Return number and address of all rows but that of the execution, in another order.
-
-        Args:
-            by: `time`: what has not ended, then the slowest. `attempts`, `tokens`, `cost`: most
-                first.
-                `error`: what failed, in order.
-            before: Number of the first event to leave out. The rows have the results of later ones.
-        """
-
-    def current(self) -> Sequence[StepRow]:
-        """Return the last row at each address, and perhaps others."""
-
-    def changing(self) -> Sequence[StepRow]:
-        """Return the last rows of what has not ended or has failed, the newest, and number 0."""
-
-    def first_failure(self) -> int | None:
-        """Return the number of the first event with which a step failed. None: none did."""
-
-    def first_inside(self, address: str) -> int | None:
-        """Return when the first item or round of a map or loop began, since it ended last.
-
-        None: there is none.
-        """
+from flowengine.journal.records import JournalEntry, Loaded, Numbered
+from flowengine.journal.step_table import StepTable
 
 
 class HistoryPort(Protocol):

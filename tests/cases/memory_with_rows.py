@@ -10,7 +10,7 @@ from flowengine.engines.inspection.steps import Steps
 from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Conflict
 from flowengine.journal.records import COMPUTED, Append, StepRow
-from flowengine.journal.sqlite.steps import SqliteSteps, steps_in_memory, write_steps
+from flowengine.journal.step_table import StepTable, steps_in_memory, write_steps
 
 
 class MemoryWithRows(MemoryStore):
@@ -18,7 +18,7 @@ class MemoryWithRows(MemoryStore):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self._steps: dict[str, SqliteSteps] = defaultdict(lambda: steps_in_memory(()))
+        self._steps: dict[str, StepTable] = defaultdict(lambda: steps_in_memory(()))
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
         refusals = super().commit(appends)
@@ -28,7 +28,7 @@ class MemoryWithRows(MemoryStore):
                     write_steps(connection, 1, append.steps)
         return refusals
 
-    def steps(self, id: str) -> SqliteSteps:  # type: ignore[override]
+    def steps(self, id: str) -> StepTable:  # type: ignore[override]
         return self._steps[id]
 
 

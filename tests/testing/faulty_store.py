@@ -23,7 +23,6 @@ from typing import Any, BinaryIO, Literal
 from flowengine.engines.memory.store import MemoryStore
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.lease_holders import IsDead
-from flowengine.journal.reading import StepTable
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -53,6 +52,7 @@ from flowengine.journal.records import (
     Vote,
     WaitFilter,
 )
+from flowengine.journal.step_table import StepTable
 from flowengine.journal.store import Durability, JournalStore
 
 Fault = Literal["full", "locked", "read only", "die before", "die after"]

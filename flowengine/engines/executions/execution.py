@@ -32,7 +32,6 @@ from flowengine.engines.executions.step_rows import REWRITES, StepRows
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, unpack
-from flowengine.journal.reading import StepTable
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -52,6 +51,7 @@ from flowengine.journal.shapes import (
     damage,
     unpack_event,
 )
+from flowengine.journal.step_table import StepTable
 from flowengine.kernel import Graph, advance, new_state, pending
 from flowengine.kernel.commands import (
     Claim,

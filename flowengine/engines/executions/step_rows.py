@@ -15,8 +15,8 @@ from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.subjects import address_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.reading import StepTable
 from flowengine.journal.records import COMPUTED, GAVE, OVER, StepRow
+from flowengine.journal.step_table import StepTable
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation, Run
 from flowengine.kernel.events import Event
@@ -60,22 +60,6 @@ class StepRows:
         noted: Receives each applied event, and then the kernel's observations, of which `take`
             makes rows.
     """
-
-    __slots__ = (
-        "_begun",
-        "_changed",
-        "_gone",
-        "_graph",
-        "_is_new",
-        "_keeps",
-        "_last",
-        "_metered",
-        "_next",
-        "_remark",
-        "_rows",
-        "_stored",
-        "noted",
-    )
 
     def __init__(self, stored: StepTable | None, *, is_new: bool = True) -> None:
         self.noted: list[Any] = []

@@ -26,9 +26,9 @@ from flowengine.engines.people.waits import decision_view
 from flowengine.engines.snapshots import read_snapshot, state_at_retry
 from flowengine.errors import NotFound
 from flowengine.journal.encoding import unpack
-from flowengine.journal.reading import HistoryPort, StepTable
+from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import COMPUTED, GAVE, OVER, ExecutionRecord, StepRow
-from flowengine.journal.sqlite.steps import steps_in_memory
+from flowengine.journal.step_table import StepTable, steps_in_memory
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time

@@ -43,7 +43,7 @@ from flowengine.journal.sqlite.rows import (
     shortened,
 )
 from flowengine.journal.sqlite.search import keep_up
-from flowengine.journal.sqlite.steps import write_steps
+from flowengine.journal.step_table import write_steps
 from flowengine.kernel.notation.addresses import wait_id
 
 ANYONE = ""

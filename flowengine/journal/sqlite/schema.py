@@ -5,7 +5,7 @@ A file has the number of their format as its `user_version`. A file of another f
 
 from __future__ import annotations
 
-from flowengine.journal.sqlite.steps import TABLE as STEPS
+from flowengine.journal.step_table import TABLE as STEPS
 from flowengine.store_folder import APPLICATION_ID
 
 FORMAT = 1

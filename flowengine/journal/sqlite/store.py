@@ -70,7 +70,7 @@ from flowengine.journal.sqlite.rows import (
     read_lists,
     read_wait,
 )
-from flowengine.journal.sqlite.steps import SqliteSteps, write_steps
+from flowengine.journal.step_table import StepTable, write_steps
 from flowengine.journal.store import Durability, ExecutionCopy
 
 _MOST_WITH_PREFIX = 10_000
@@ -241,8 +241,8 @@ class SqliteStore:
             number = find_number(connection, id)
             return _read_journal(connection, number, id, max(since, 0), limit)
 
-    def steps(self, id: str) -> SqliteSteps:
-        return SqliteSteps(self._database.reading, id)
+    def steps(self, id: str) -> StepTable:
+        return StepTable(self._database.reading, id)
 
     def number_events(self) -> int:
         if not self._is_numbered():
