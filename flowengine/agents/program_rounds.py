@@ -12,7 +12,7 @@ from typing import Any
 from flowengine.agents.conversation import answers_to
 from flowengine.agents.programs import MOST_CALLS, PLACE, RUN, parameters
 from flowengine.agents.text_calls.arguments import bind
-from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall
+from flowengine.agents.text_calls.marked_form import CallFault, ModelCall
 from flowengine.agents.tool_answers import TEXT_FILE, as_text, envelope
 from flowengine.agents.turns import AgentTurn
 from flowengine.sdk import Plain, StepContext
@@ -164,8 +164,8 @@ class ProgramRound:
             arguments = json.loads(given)
         except (ValueError, RecursionError):
             arguments = given
-        bound, _ = bind(TextCall(function, arguments), self.turn.inner)
-        if isinstance(bound, InvalidCall):
+        bound, _ = bind(ModelCall(function, arguments), self.turn.inner)
+        if isinstance(bound, CallFault):
             message = tool_message(call["id"], function, f"{ERROR}{bound.message}")
             shown = f"{function!r} was not called: {bound.message}"
             return {

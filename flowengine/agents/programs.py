@@ -88,11 +88,12 @@ def _is_name(text: str) -> bool:
     return is_plain and text.isidentifier() and not keyword.iskeyword(text)
 
 
-def offer(tools: Mapping[str, ToolOffer]) -> ToolOffer:
+def offer(tools: Mapping[str, ToolOffer], step: str = "") -> ToolOffer:
     """Return the tool that runs programs.
 
     Args:
         tools: The tools that programs can call, by the names of their functions.
+        step: The step that runs programs.
     """
     written = "\n\n".join(_signature(name, tool) for name, tool in tools.items())
     code: Plain = {"type": "string", "description": "The program."}
@@ -108,6 +109,7 @@ def offer(tools: Mapping[str, ToolOffer]) -> ToolOffer:
             "required": ["code"],
             "additionalProperties": False,
         },
+        step,
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 from flowengine.agents import programs, termination, tool_search
 from flowengine.agents.context_window import READ_RESULT, result_of
-from flowengine.agents.models.port import CallFault, Message, ModelCall, ModelReply, Usage
+from flowengine.agents.models.port import Message, ModelReply, Usage
 from flowengine.agents.termination import GOING_ON, AgentEnd
-from flowengine.agents.turns import AgentTurn, TurnTool
+from flowengine.agents.text_calls.marked_form import CallFault, ModelCall, ToolOffer
+from flowengine.agents.turns import AgentTurn
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain
 from flowengine.sdk.python.conversions import Misfit
@@ -97,7 +98,7 @@ class ReplyReading:
             elif isinstance(told_call, ModelCall):
                 self._read_call(told_call, sent["function"]["arguments"])
             elif told_call is not None:
-                self._refuse(told_call.id, told_call.name or "", told_call.reason)
+                self._refuse(told_call.id, told_call.name or "", told_call.message)
         unread = any(fault.id is None for fault in self.reply.faults)
         for call, end in ends:
             if unread and end.outcome == "resolved":
@@ -110,8 +111,8 @@ class ReplyReading:
             self._add("", messages=[tool_message(call.id, call.name, said)], ends=True)
         for fault in self.reply.faults:
             if fault.id is None:
-                message: Message = {"role": "user", "content": fault.reason}
-                self._add_refused(fault.name, fault.reason, message)
+                message: Message = {"role": "user", "content": fault.message}
+                self._add_refused(fault.name, fault.message, message)
         if not self.reply.calls:
             self._idle("its calls could not be read", most=termination.FAULTS)
 
@@ -148,7 +149,7 @@ class ReplyReading:
         content = f"Handed over to {to}."
         self._add("", to, **given, messages=[tool_message(call.id, call.name, content)])
 
-    def _run(self, call: ModelCall, offered: TurnTool, sent: str) -> None:
+    def _run(self, call: ModelCall, offered: ToolOffer, sent: str) -> None:
         program = programs.step_of(self.turn.name)
         if offered.step == program and any(call["step"] == program for call in self.calls):
             self._refuse(call.id, call.name, "a reply can run one program: put both into one.")

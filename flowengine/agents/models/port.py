@@ -12,7 +12,7 @@ from json import dumps
 from math import isfinite
 from typing import Any, Literal, Protocol
 
-from flowengine.agents.text_calls.marked_form import ToolOffer
+from flowengine.agents.text_calls.marked_form import CallFault, ModelCall, ToolOffer
 from flowengine.sdk import Plain
 from flowengine.sdk.values.read_only import plain
 
@@ -95,29 +95,6 @@ class Usage:
     """None: the prices of the model are unknown."""
     estimated: bool = False
     """Whether the numbers were estimated here, because the provider did not report them."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCall:
-    """A valid call: its tool is on offer, and its arguments fit the tool's schema."""
-
-    id: str
-    """Id of the call in the message, unique in the conversation."""
-    name: str
-    arguments: dict[str, Plain]
-    """The parsed arguments, converted to the types of the schema."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallFault:
-    """An intended call that cannot be run."""
-
-    id: str | None
-    """Id of the call in the message, which is answered as a tool message. None: the message does
-    not contain the call, so the model receives a user message."""
-    name: str | None
-    reason: str
-    """The error and its correction, for the model."""
 
 
 @dataclass(frozen=True, slots=True)

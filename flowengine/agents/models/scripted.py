@@ -23,7 +23,8 @@ from flowengine.agents.models.port import (
     ModelRequest,
     Usage,
 )
-from flowengine.agents.models.replies import PartSender, SentCall, SentReply, read_sent
+from flowengine.agents.models.replies import PartSender, SentReply, read_sent
+from flowengine.agents.text_calls.marked_form import ModelCall
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
 from flowengine.sdk.texts.validation_messages import predicate
@@ -336,10 +337,10 @@ def _known(loc: tuple[int | str, ...]) -> list[str]:
 
 def _sent(entry: Scripted, name: str) -> SentReply:
     calls = [
-        SentCall(
-            call.id,
+        ModelCall(
             call.name,
             call.arguments if isinstance(call.arguments, str) else dumps(call.arguments),
+            call.id,
         )
         for call in entry.calls
     ]
