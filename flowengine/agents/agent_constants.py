@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from flowengine.agents import background
-from flowengine.agents.agent_specs import AgentCheck, AgentHook, AgentSpec
-from flowengine.agents.context_reduction import SUMMARIZE
+from flowengine.agents.agent_specs import AgentSpec
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.tools.call_answers import ADAPTED, FLOW, OTHERS
@@ -44,7 +43,7 @@ class AgentConstants:
     def servers(self) -> list[str]:
         """Return the sessions whose servers list their tools for the agents."""
         served = (tool.served for one in self.agents for tool in one.tools)
-        return list(dict.fromkeys(use.session for use in served if use is not None))
+        return list(dict.fromkeys(use["session"] for use in served if use is not None))
 
     def models(self) -> dict[str, Plain]:
         models: dict[str, Any] = {
@@ -52,7 +51,8 @@ class AgentConstants:
             for agent in self.agents
         }
         for agent in self.agents:
-            if agent.context is not None and agent.context.max_tokens is None:
+            context = agent.constants["context"]
+            if context is not None and context["max_tokens"] is None:
                 models[agent.name]["windows"] = True
         return models
 
@@ -76,10 +76,8 @@ class AgentConstants:
                 if other.name in agent.handoffs
             },
             "others": [*others],
-            "filters": self._filters(agent),
             "max_turns": first.max_turns,
             "last": first.last,
-            "context": self._context(agent),
             "chats": self.chat,
             "executes": self.execute_tools,
             "starts": self.starts,
@@ -88,13 +86,12 @@ class AgentConstants:
         if agent is first:
             constants["offers"] = self.models()
             constants["servers"] = bool(self.servers())
-        for when in ("before", "after"):
-            if checks := [*self._checks(agent, when)]:
-                constants[when] = checks
-        if agent.hooks:
-            constants["hooks"] = [_hook(agent.name, hook) for hook in _in_order(agent.hooks)]
-        if arriving := [_arriving(check) for check in agent.checks if check.arriving]:
-            constants["arriving"] = arriving
+        elif self.chat and "before" in first.constants:
+            shared = [
+                {**check, "step": f"{agent.name}.before.{check['check']}"}
+                for check in first.constants["before"]
+            ]
+            constants["before"] = [*shared, *constants.get("before", ())]
         return constants
 
     def _kind(self, tool: ToolStep) -> dict[str, Plain]:
@@ -103,44 +100,6 @@ class AgentConstants:
         kind = ADAPTED if tool.adapter is not None else OTHERS if foreign else FLOW
         known = {} if kind == ADAPTED else {"kind": kind}
         return {**known, **({"starts": True} if tool.background else {})}
-
-    def _context(self, agent: AgentSpec) -> dict[str, Plain] | None:
-        reducer = agent.context
-        if reducer is None:
-            return None
-        rule = SUMMARIZE if reducer.summarizes else "drop"
-        about = {"max_tokens": reducer.max_tokens, "room": reducer.room, "clear": reducer.clear}
-        if reducer.tool is None:
-            return {**about, "rule": rule}
-        step = f"{agent.name}.reduce.{reducer.tool.name}"
-        return {**about, "rule": step, "tool": {"step": step, "arguments": [*reducer.arguments]}}
-
-    def _filters(self, agent: AgentSpec) -> dict[str, Plain]:
-        filters: dict[str, Plain] = {}
-        for other, filter in agent.filters.items():
-            filters[other] = {"sees": filter.sees}
-            if filter.tool is not None:
-                step = f"{agent.name}.handoff.{other}.{filter.tool.name}"
-                filters[other]["tool"] = {"step": step, "arguments": [*filter.arguments]}
-        return filters
-
-    def all_checks(self, agent: AgentSpec) -> Iterable[tuple[AgentSpec, AgentCheck]]:
-        """Yield the checks of an agent, in a chat after those of the first agent."""
-        first = self.agents[0]
-        if self.chat and agent is not first:
-            yield from ((first, check) for check in first.checks if check.when == "before")
-        yield from ((agent, check) for check in agent.checks)
-
-    def _checks(self, agent: AgentSpec, when: str) -> Iterable[Plain]:
-        for _, check in self.all_checks(agent):
-            if check.when == when:
-                yield {
-                    "check": check.tool.name,
-                    "step": f"{agent.name}.{when}.{check.tool.name}",
-                    "tells": check.tells,
-                    "arguments": [*check.arguments],
-                    "beside": check.beside,
-                }
 
     def tool_id(self, agent: AgentSpec, tool: ToolStep) -> str:
         """Return the id of a tool's step: the tool's name, after that of the agent if needed."""
@@ -163,29 +122,3 @@ class AgentConstants:
         """Return whether a callee that is no tool could have an id."""
         after = (id.removeprefix(f"{agent.name}.") for agent in self.agents)
         return any(rest != id and rest.partition(".")[0] in OWN for rest in after)
-
-
-def _hook(agent: str, hook: AgentHook) -> Plain:
-    """Return a hook as a constant of its agent."""
-    return {
-        "tool": hook.tool.name,
-        "when": hook.when,
-        "step": f"{agent}.{hook.when}.{hook.tool.name}",
-        "arguments": [*hook.arguments],
-        "tools": [*hook.tools],
-    }
-
-
-def _in_order(hooks: Sequence[AgentHook]) -> list[AgentHook]:
-    """Return hooks in the order in which they run, the outermost declared first."""
-    before = [hook for hook in hooks if hook.when.startswith("before")]
-    return [*before, *(hook for hook in reversed(hooks) if hook.when.startswith("after"))]
-
-
-def _arriving(check: AgentCheck) -> Plain:
-    """Return a check of text that arrives as a constant of its agent."""
-    return {
-        "check": check.tool.name,
-        "function": check.arriving,
-        "arguments": [*check.arguments],
-    }

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from flowengine.agents import background
 from flowengine.agents.agent_constants import AgentConstants
-from flowengine.agents.agent_specs import AgentSpec
+from flowengine.agents.agent_specs import AgentSpec, Helper
 from flowengine.agents.agent_state import (
     ABOUT,
     BACKGROUND_SIGNALS,
@@ -25,7 +25,6 @@ from flowengine.agents.agent_state import (
     SIGNALS,
     STATE,
 )
-from flowengine.agents.context_window import SUMMARY
 from flowengine.agents.programs import MOST_CALLS, PLACE
 from flowengine.agents.rounds.turns import FALLBACK
 from flowengine.agents.tool_steps import ASK, ToolStep, offered, wanted
@@ -139,13 +138,10 @@ class AgentFlow(AgentConstants):
 
     def _catches(self, agent: AgentSpec) -> list[str]:
         """Return the types of errors that do not end the work."""
-        if self.chat:
+        if self.chat or "arriving" in agent.constants:
             return ["*"]
-        arriving = any(check.arriving for check in agent.checks)
-        if arriving:
-            return ["*"]
-        more = FALLBACK if agent.fallbacks else FALLBACK[-1:] if agent.context else ()
-        return ["BudgetExceeded", *more]
+        full = FALLBACK[-1:] if agent.constants["context"] else ()
+        return ["BudgetExceeded", *(FALLBACK if agent.fallbacks else full)]
 
     # Callees
 
@@ -157,17 +153,15 @@ class AgentFlow(AgentConstants):
             for tool in agent.tools:
                 if tool.name != background.LIST or not self.starts:
                     yield self._tool(agent, tool)
-        for owner, check in self.all_checks(agent):
-            mark = _quiet(check.tool, owner.name, f"checks with {check.tool.name}")
-            yield Callee(_plain(f"{name}.{check.when}.{check.tool.name}", check.tool), mark)
-        for hook in agent.hooks:
-            mark = _quiet(hook.tool, name, f"hook {hook.tool.name}")
-            yield Callee(_plain(f"{name}.{hook.when}.{hook.tool.name}", hook.tool), mark)
-        for id, tool, room in self._summarizers(agent):
-            adapter = None if tool.adapter is None else {**tool.adapter, "limit": room}
-            keys: dict[str, Plain] = {"tool": tool.name, "caller": name}
-            yield Callee(_plain(id, tool), Mark(keys, adapter=adapter))
-        if any(check.beside for _, check in self.all_checks(agent)):
+        first = self.agents[0]
+        if self.chat and agent is not first:
+            yield from (
+                _helper(name, first.name, helper)
+                for helper in first.helpers
+                if helper.place.startswith("before.")
+            )
+        yield from (_helper(name, name, helper) for helper in agent.helpers)
+        if any(check["beside"] for check in self.constants(agent, []).get("before", ())):
             yield self._ahead(agent)
         if agent.code is not None:
             yield self._program(agent)
@@ -185,7 +179,7 @@ class AgentFlow(AgentConstants):
 
     def _tool(self, agent: AgentSpec, tool: ToolStep) -> Callee:
         """Return the step of a tool."""
-        may_ask = any(hook.when == "before_call" for hook in agent.hooks)
+        may_ask = any(helper.place.startswith("before_call.") for helper in agent.helpers)
         keys: dict[str, Plain] = {"caller": agent.name}
         if tool.served is None:  # the step knows the name
             keys["tool"] = tool.name
@@ -197,7 +191,7 @@ class AgentFlow(AgentConstants):
             keys["reads"] = ["context"]
             if agent.call_limit is not None:
                 keys["caller_limit"] = [*agent.call_limit]
-        use = None if tool.served is None else offered(tool.served)
+        use = None if tool.served is None else offered(tool)
         mark = Mark(keys, adapter=adapter, offered=use, inputs=tool.inputs, asks=may_ask)
         if tool.given is None:
             mark = Mark({"says": "agents in the background"})
@@ -236,22 +230,10 @@ class AgentFlow(AgentConstants):
 
     def _served(self) -> Plain:
         """Return the tools of servers to offer to each agent."""
-        parts: dict[str, Plain] = {}
-        for agent in self.agents:
-            steps = [
-                (tool.served, self.tool_id(agent, tool)) for tool in agent.tools if tool.served
-            ]
-            parts[agent.name] = wanted(steps, [t.name for t in agent.tools if t.served is None])
-        return parts
-
-    def _summarizers(self, agent: AgentSpec) -> Iterable[tuple[str, ToolStep, int]]:
-        """Yield the tools that summarize: id, tool, and the characters of a summary."""
-        reducer = agent.context
-        if reducer is not None and reducer.tool is not None:
-            yield f"{agent.name}.reduce.{reducer.tool.name}", reducer.tool, reducer.room
-        for other, filter in agent.filters.items():
-            if filter.tool is not None:
-                yield f"{agent.name}.handoff.{other}.{filter.tool.name}", filter.tool, SUMMARY
+        return {
+            agent.name: wanted((tool, self.tool_id(agent, tool)) for tool in agent.tools)
+            for agent in self.agents
+        }
 
     def _ahead(self, agent: AgentSpec) -> Callee:
         """Return the step of a request beside checks. If it fails, the turn repeats it."""
@@ -305,12 +287,20 @@ def _plain(id: str, tool: ToolStep) -> dict[str, Plain]:
     return {"id": id, **tool.action, **given}
 
 
-def _quiet(tool: ToolStep, agent: str, says: str) -> Mark:
-    """Return the mark of a tool that stands around the turns and calls of an agent."""
-    keys: dict[str, Plain] = {
-        "tool": tool.name,
-        "caller": agent,
-        "says": says,
-        "reads": ["context"],
-    }
-    return Mark(keys, inputs=tool.inputs)
+def _helper(agent: str, owner: str, helper: Helper) -> Callee:
+    """Return the step of a tool that stands around the work of an agent.
+
+    Args:
+        agent: The agent.
+        owner: The agent that declares the tool.
+        helper: The tool.
+    """
+    tool = helper.tool
+    step = _plain(f"{agent}.{helper.place}", tool)
+    keys: dict[str, Plain] = {"tool": tool.name, "caller": owner}
+    if helper.says:
+        return Callee(
+            step, Mark({**keys, "says": helper.says, "reads": ["context"]}, inputs=tool.inputs)
+        )
+    adapter = None if tool.adapter is None else {**tool.adapter, "limit": helper.room}
+    return Callee(step, Mark(keys, adapter=adapter))

@@ -18,14 +18,11 @@ from flowengine.agents.agent_specs import (
     HOOK_ARGUMENTS,
     OF_CALLS,
     RETRY,
-    AgentCheck,
-    AgentHook,
     AgentSpec,
-    HandoffFilter,
-    Reducer,
+    Helper,
 )
-from flowengine.agents.context_reduction import REDUCTIONS, SUMMARIZE
-from flowengine.agents.context_window import READ_RESULT
+from flowengine.agents.context_reduction import REDUCTIONS
+from flowengine.agents.context_window import READ_RESULT, SUMMARY
 from flowengine.agents.first_messages import is_model_named
 from flowengine.agents.models.port import MODEL_VARIABLE
 from flowengine.agents.models.provider_schemas import clash
@@ -212,9 +209,13 @@ def _spec(
         "finish": entry.get("finish", "answer"),
         "repeats": entry.get("repeats", REPEATS),
     }
-    filters, arguments = _handoffs(agent, handoffs, environments)
-    if arguments:
-        constants["handoff_arguments"] = arguments
+    helpers: list[Helper] = []
+    constants["context"] = None
+    if execute_tools:
+        constants |= _checks(name, agent, environments, helpers)
+        constants |= _hooks(name, agent, environments, helpers)
+        constants["context"] = _context(name, agent, environments, helpers)
+    constants |= _handoffs(name, agent, handoffs, environments, helpers)
     if skills:
         constants["skills"] = offered(skills)
     if code is not None:
@@ -236,14 +237,11 @@ def _spec(
         tools=tools,
         handoffs=[*handoffs.values()],
         reaches=[*reached.values()],
-        filters=filters,
         **_turns(entry.get("max_turns", {})),
         retry={**RETRY, **entry.get("retry", {})},
         on_crash="" if on_crash == "retry" else on_crash,
         settings=entry.get("settings", {}),
-        context=_reducer(agent, environments) if execute_tools else None,
-        checks=_checks(agent, environments) if execute_tools else [],
-        hooks=_hooks(agent, environments) if execute_tools else [],
+        helpers=helpers,
         call_limit=_call_limit(agent),
         code=code if execute_tools else None,
         constants=constants,
@@ -296,29 +294,48 @@ def _is_computed(value: Plain) -> bool:
     return "${{" in json.dumps(value)
 
 
-def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> Reducer | None:
-    """Return how to reduce a conversation that no longer fits its model, if declared."""
+def _context(
+    name: str,
+    agent: Declared,
+    environments: Mapping[str, Mapping[str, Plain]],
+    helpers: list[Helper],
+) -> Plain:
+    """Return how to reduce a conversation that no longer fits its model, if declared.
+
+    `room` is the maximum characters of a summary. `clear` is the number of replies whose results
+    stay when older ones are replaced by notes.
+    """
     entry = agent.content.get("context")
     if entry is None:
         return None
-    most, how, clear = entry.get("max_tokens"), entry.get("reduce", "drop"), entry.get("clear", 0)
+    most, how = entry.get("max_tokens"), entry.get("reduce", "drop")
+    room = 0 if how == "drop" else SUMMARY if most is None else min(SUMMARY, most)
+    about = {"max_tokens": most, "room": room, "clear": entry.get("clear", 0)}
     if how in REDUCTIONS:
-        return Reducer(most, summarizes=how == SUMMARIZE, clear=clear)
-    loc: Loc = (*agent.loc, "context", "reduce")
-    tool = _summarizer(agent, how, loc, environments, REDUCTIONS)
+        return {**about, "rule": how}
+    tool = _summarizer(agent, how, (*agent.loc, "context", "reduce"), environments, REDUCTIONS)
     if tool is None:
         return None
-    step = declared_tool(tool, {"agents": {}})
-    return Reducer(most, tool=step, arguments=_arguments(tool), clear=clear)
+    made = _helped(helpers, name, Helper(f"reduce.{tool.name}", _step_of(tool), room=room), tool)
+    return {**about, "rule": made["step"], "tool": made}
+
+
+def _step_of(tool: DeclaredTool) -> ToolStep:
+    return declared_tool(tool, {"agents": {}})
 
 
 def _handoffs(
+    name: str,
     agent: Declared,
     handoffs: Mapping[str, str],
     environments: Mapping[str, Mapping[str, Plain]],
-) -> tuple[dict[str, HandoffFilter], dict[str, Plain]]:
-    """Return the filters of an agent's handoffs, and the schemas of their arguments."""
-    filters: dict[str, HandoffFilter] = {}
+    helpers: list[Helper],
+) -> dict[str, Plain]:
+    """Return the filters of an agent's handoffs, and the schemas of their arguments.
+
+    A filter is the part of the conversation that an agent `sees` after a handoff, if not all of it.
+    """
+    filters: dict[str, Plain] = {}
     arguments: dict[str, Plain] = {}
     for place, entry in enumerate(agent.content.get("handoffs", [])):
         called, sees, args = handoffs.get(entry["agent"]), entry.get("sees"), entry.get("args")
@@ -331,13 +348,14 @@ def _handoffs(
         if args is not None:
             arguments[called] = args
         if isinstance(sees, int) or sees in SEES[1:]:
-            filters[called] = HandoffFilter(sees)
+            filters[called] = {"sees": sees}
         elif sees is not None and sees not in SEES:
             tool = _summarizer(agent, sees, (*loc, "sees"), environments, SEES)
             if tool is not None:
-                step = declared_tool(tool, {"agents": {}})
-                filters[called] = HandoffFilter("summary", step, _arguments(tool))
-    return filters, arguments
+                at = f"handoff.{called}.{tool.name}"
+                helper = Helper(at, _step_of(tool), room=SUMMARY)
+                filters[called] = {"sees": "summary", "tool": _helped(helpers, name, helper, tool)}
+    return {"filters": filters, **({"handoff_arguments": arguments} if arguments else {})}
 
 
 def _summarizer(
@@ -361,9 +379,32 @@ def _summarizer(
     return tool
 
 
-def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentCheck]:
+def _helped(
+    helpers: list[Helper], name: str, helper: Helper, tool: DeclaredTool, given: Sequence[str] = ()
+) -> dict[str, Plain]:
+    """Add a tool that stands around an agent's work, and return how a round calls it.
+
+    Args:
+        helpers: Receives it.
+        name: The agent.
+        helper: The tool.
+        tool: Its declaration.
+        given: Arguments that it is offered. Default: all that it takes.
+    """
+    helpers.append(helper)
+    names = _arguments(tool)
+    arguments = [one for one in given if one in names] if given else names
+    return {"step": f"{name}.{helper.place}", "arguments": arguments}
+
+
+def _checks(
+    name: str,
+    agent: Declared,
+    environments: Mapping[str, Mapping[str, Plain]],
+    helpers: list[Helper],
+) -> dict[str, Plain]:
     """Return the tools that check prompts and answers of an agent."""
-    agent_checks: list[AgentCheck] = []
+    checks: dict[str, list[Plain]] = {"before": [], "after": [], "arriving": []}
     for place, entry in enumerate(agent.content.get("checks", [])):
         when: Literal["before", "after"] = "before" if "before" in entry else "after"
         loc: Loc = (*agent.loc, "checks", place, when)
@@ -371,28 +412,31 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
         if when not in entry:  # reported already
             continue
         for tool in agent.home.tools(entry[when], loc, environments)[:1]:
-            names = _arguments(tool)
-            if needed not in names:
+            if needed not in _arguments(tool):
                 hint = f"give it an argument {needed!r}"
                 message = f"{tool.name!r} takes no {needed!r}: it cannot check one"
                 agent.home.refuse("E401", message, loc, hint)
                 continue
-            if any(check.tool.name == tool.name and check.when == when for check in agent_checks):
+            if any(check["check"] == tool.name for check in checks[when]):
                 agent.home.refuse("E105", f"{tool.name!r} checks this twice", loc, "name it once")
                 continue
             tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
             given = [name for name in CHECK_ARGUMENTS if name in ("prompt", needed)]
             if _needs_more(agent, tool, loc, given, f"check {when!r}"):
                 continue
-            known = [name for name in given if name in names]
             beside, arriving = entry.get("beside", False), None
             if beside and (why := _not_beside(agent, tool, when, tells=tells)):
                 agent.home.refuse("E103", why, (*loc[:-1], "beside"), "leave it out")
             elif beside and when == "after":
                 beside, arriving = False, _function(agent, tool, loc)
-            checked = declared_tool(tool, {"agents": {}})
-            agent_checks.append(AgentCheck(checked, when, tells, known, beside, arriving))
-    return agent_checks
+            helper = Helper(f"{when}.{tool.name}", _step_of(tool), f"checks with {tool.name}")
+            called = _helped(helpers, name, helper, tool, given)
+            about = {"check": tool.name, "tells": tells, "beside": beside}
+            checks[when].append({**about, **called})
+            if arriving:
+                function = {"function": arriving, "arguments": called["arguments"]}
+                checks["arriving"].append({"check": tool.name, **function})
+    return {when: made for when, made in checks.items() if made}
 
 
 def _function(agent: Declared, tool: DeclaredTool, loc: Loc) -> Plain:
@@ -444,7 +488,7 @@ def _deferred(agent: Declared, tools: Sequence[ToolStep]) -> list[str]:
     """Return names and globs of the tools that the model must find."""
     globs = agent.content["defer"]
     named = [tool.name for tool in tools if tool.served is None]
-    servers = [tool.served.server for tool in tools if tool.served is not None]
+    servers = [tool.served["server"] for tool in tools if tool.served is not None]
     for place, glob in enumerate(globs):
         of_server = any(glob.startswith(f"{server}.") for server in servers)
         if not of_server and not any(fnmatchcase(name, glob) for name in named):
@@ -454,9 +498,14 @@ def _deferred(agent: Declared, tools: Sequence[ToolStep]) -> list[str]:
     return list(globs)
 
 
-def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentHook]:
-    """Return the tools around the turns and calls of an agent."""
-    hooks: list[AgentHook] = []
+def _hooks(
+    name: str,
+    agent: Declared,
+    environments: Mapping[str, Mapping[str, Plain]],
+    helpers: list[Helper],
+) -> dict[str, Plain]:
+    """Return the tools around the turns and calls of an agent, the outermost declared first."""
+    hooks: list[dict[str, Plain]] = []
     for place, entry in enumerate(agent.content.get("hooks", [])):
         when: Any = next((name for name in HOOK_ARGUMENTS if name in entry), None)
         if when is None:  # reported already
@@ -470,15 +519,17 @@ def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> 
                 "E103", message, (*agent.loc, "hooks", place, "tools"), "leave it out"
             )
         for tool in agent.home.tools(entry[when], loc, environments)[:1]:
-            names = _arguments(tool)
             if _needs_more(agent, tool, loc, given, f"hook {when!r}"):
                 continue
-            if any(hook.tool.name == tool.name and hook.when == when for hook in hooks):
+            if any(hook["tool"] == tool.name and hook["when"] == when for hook in hooks):
                 agent.home.refuse("E105", f"{tool.name!r} is there twice", loc, "name it once")
                 continue
-            known = [name for name in given if name in names]
-            hooks.append(AgentHook(declared_tool(tool, {"agents": {}}), when, known, globs))
-    return hooks
+            helper = Helper(f"{when}.{tool.name}", _step_of(tool), f"hook {tool.name}")
+            called = _helped(helpers, name, helper, tool, given)
+            hooks.append({"tool": tool.name, "when": when, "tools": [*globs], **called})
+    before = [hook for hook in hooks if hook["when"].startswith("before")]
+    after = [hook for hook in reversed(hooks) if hook["when"].startswith("after")]
+    return {"hooks": [*before, *after]} if hooks else {}
 
 
 def _needs_more(
@@ -588,7 +639,7 @@ def _check_wire_names(
     """Report tools with the same wire name, as far as their names are known."""
     names = [HANDOFF + handoff for handoff in handoffs.values()]
     for tool in tools:
-        names += [tool.name] if tool.served is None or not tool.served.any else tool.served.named
+        names += tool.names
     both = clash(names)
     if both is not None:
         one, other, called = both

@@ -167,17 +167,6 @@ class Given(NamedTuple):
     """The file that contains it."""
 
 
-class Offered(NamedTuple):
-    """Properties of a tool that a server offered, as expressions."""
-
-    schema: str
-    """The JSON Schema of its arguments."""
-    digest: str
-    """The digest of the offer. A tool with a different digest is not called."""
-    tool: str = ""
-    """The name of the tool on the server. Empty if the step calls one by its name."""
-
-
 class Exchange(NamedTuple):
     """How a step makes calls, see `kernel.graph.specs.ExchangeSpec`.
 
@@ -214,8 +203,10 @@ class Mark(NamedTuple):
     evaluated each time the step is reached, with the time and state of that moment."""
     servers: Sequence[str] = ()
     """Tools that are servers. `context.resources` contains the sessions with them, by name."""
-    offered: Offered | None = None
-    """The tool of a server that was offered and is called. `call` may name the server."""
+    offered: Mapping[str, str] | None = None
+    """The tool of a server that was offered and is called, as expressions: the JSON `schema` of its
+    arguments, and the `digest` of the offer. A tool with a different digest is not called. If
+    `call` names the server, also the name of the `tool` on it."""
     inputs: Mapping[str, Plain] = {}
     """Inputs of the generated flow that it runs, besides the arguments, as in a file."""
     asks: bool = False
