@@ -29,7 +29,7 @@ from flowengine.agents.programs import MOST_CALLS, PLACE
 from flowengine.agents.rounds.turns import FALLBACK
 from flowengine.agents.tool_steps import ASK, ToolStep, offered, wanted
 from flowengine.sdk import Plain
-from flowengine.sdk.steps.generated_flows import Exchange, Mark
+from flowengine.sdk.steps.generated_flows import Mark
 
 TELLER = "agent"
 """The kind that describes the outputs of the steps for users."""
@@ -113,16 +113,22 @@ class AgentFlow(AgentConstants):
         }
         if agent is self.agents[0] and not self.servers():
             asked |= self._asked
-        keeps = [*KEEPS]
+        keeps: list[Plain] = [[*pair] for pair in KEEPS]
         if self.starts:
-            keeps.append(("started", "started"))
+            keeps.append(["started", "started"])
         if agent.code is not None:
-            keeps += [(key, key) for key in PROGRAM_STATE]
-        heeds = (*HEEDS, "ended") if self.starts else HEEDS
+            keeps += [[key, key] for key in PROGRAM_STATE]
         keys: dict[str, Plain] = {"says": _model(agent), "teller": TELLER, **_on_crash(agent)}
         if agent is self.agents[0]:
             keys["ahead"] = True
-        exchange = Exchange("messages", keeps, ABOUT, heeds, self._catches(agent), PAUSED)
+        exchange: dict[str, Plain] = {
+            "answers": "messages",
+            "keeps": keeps,
+            "about": [*ABOUT],
+            "heeds": [*HEEDS, "ended"] if self.starts else [*HEEDS],
+            "catches": [*self._catches(agent)],
+            "until": PAUSED,
+        }
         self.marks[agent.name] = Mark(keys, exchange, anew=_instructions(agent))
         step: dict[str, Plain] = {
             "id": agent.name,

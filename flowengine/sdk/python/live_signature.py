@@ -41,8 +41,6 @@ class Signature(NamedTuple):
     """Marked with `@flowengine.quick`."""
     takes_resources: bool = False
     """It has a parameter `runtime_resources`."""
-    takes_context_variables: bool = False
-    """It has a parameter `context_variables`."""
     paths: Sequence[str] = ()
     """Files that were read, as absolute paths. The first is the module's."""
     classes: Mapping[str, list[str]] = {}
@@ -109,7 +107,6 @@ def read_function(
         is_async=bool(code and code.co_flags & _COROUTINES),
         quick=getattr(function, "__flowengine_quick__", False),
         takes_resources="runtime_resources" in every,
-        takes_context_variables="context_variables" in every,
         classes=classes,
     )
 

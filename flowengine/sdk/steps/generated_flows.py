@@ -167,34 +167,16 @@ class Given(NamedTuple):
     """The file that contains it."""
 
 
-class Exchange(NamedTuple):
-    """How a step makes calls, see `kernel.graph.specs.ExchangeSpec`.
-
-    Its callees are in the flow's `callees`.
-    """
-
-    answers: str
-    """The state key to which the answers are added."""
-    keeps: Sequence[tuple[str, str]]
-    """State keys, and the parts of its result that are written to them."""
-    about: Sequence[str]
-    """Names of the parts of its note on a call for approvers."""
-    heeds: Sequence[str]
-    """State keys whose changes during its last attempt make it go on."""
-    catches: Sequence[str]
-    """Types of errors that do not end it."""
-    until: str
-    """What it waits for when it pauses, as an expression about the state."""
-
-
 class Mark(NamedTuple):
     """Properties of a step of a generated flow that the language cannot express."""
 
     keys: Mapping[str, Plain] = {}
     """Keys of the compiled step, as in `kernel.graph.specs.StepSpec`: the `caller` of a tool, its
     name `tool` for that caller, state keys that a call `reads`, what its box `says`, ..."""
-    exchange: Exchange | None = None
-    """How it makes calls. None: it makes none."""
+    exchange: Mapping[str, Plain] | None = None
+    """How it makes calls of its callees, which are in the flow's `callees`: the keys of
+    `kernel.graph.specs.ExchangeSpec` besides, and `until`, what it waits for when it pauses, as an
+    expression about the state. None: it makes none."""
     adapter: Mapping[str, Plain] | None = None
     """Whether the generating kind turns the result of the call into the output of the step. Its
     `adapt` receives this map as `task`, with the `source` of the result if it is foreign."""
