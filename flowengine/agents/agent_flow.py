@@ -25,12 +25,12 @@ from flowengine.agents.agent_state import (
     SIGNALS,
     STATE,
 )
+from flowengine.agents.call_answers import ADAPTED, FLOW, OTHERS
 from flowengine.agents.programs import MOST_CALLS, PLACE
 from flowengine.agents.rounds.turns import FALLBACK
 from flowengine.agents.tool_steps import ASK, ToolStep, offered, wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.steps.generated_flows import Mark
-from flowengine.sdk.tools.call_answers import ADAPTED, FLOW, OTHERS
 
 TELLER = "agent"
 """The kind that describes the outputs of the steps for users."""

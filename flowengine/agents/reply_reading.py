@@ -7,9 +7,10 @@ from dataclasses import fields
 from typing import Any, cast
 
 from flowengine.agents import programs, termination, tool_search
+from flowengine.agents.call_answers import ERROR, tool_message
 from flowengine.agents.context_window import READ_RESULT, result_of
 from flowengine.agents.models.port import Message, ModelReply, Usage
-from flowengine.agents.termination import GOING_ON, AgentEnd
+from flowengine.agents.termination import NO_END, ended
 from flowengine.agents.text_calls.marked_form import CallFault, ModelCall, ToolOffer
 from flowengine.agents.turns import AgentTurn
 from flowengine.errors import FlowEngineError
@@ -17,7 +18,6 @@ from flowengine.sdk import Plain
 from flowengine.sdk.python.conversions import Misfit
 from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.texts.received import received_json
-from flowengine.sdk.tools.call_answers import ERROR, tool_message
 from flowengine.sdk.values.read_only import plain
 from flowengine.sdk.values.validation import Validator
 
@@ -44,7 +44,7 @@ class ReplyReading:
         self.calls: list[dict[str, Plain]] = []
         self.reported: list[Message] = []
         """Messages for the model that need no calls."""
-        self.end = GOING_ON
+        self.end: dict[str, Plain] = NO_END
         self.idle = 0
         self.handed = ""
         self.found: list[str] = []
@@ -65,8 +65,10 @@ class ReplyReading:
         first = self.turn.choice.get("model") or self.turn.models[0]
         if self.reply.model != first:
             output["instead_of"] = first
-        if self.end.outcome:
-            output["end"] = self.end.beside(self.reply.message.get("content"))
+        if self.end["outcome"]:
+            said = self.reply.message.get("content")  # not repeated as the value of the end
+            is_said = isinstance(said, str) and said and self.end["value"] == said
+            output["end"] = {k: v for k, v in self.end.items() if k != "value" or not is_said}
         # Empty entries are omitted, because a journal stores many turns.
         counts = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
         usage = {name: one for name, one in counts if one or name in _ALWAYS}
@@ -86,7 +88,7 @@ class ReplyReading:
         A call that ends the work is answered after the others, so that the conversation ends with
         it.
         """
-        ends: list[tuple[ModelCall, AgentEnd]] = []
+        ends: list[tuple[ModelCall, dict[str, Plain]]] = []
         by_id: dict[str | None, ModelCall | CallFault] = {
             call.id: call for call in self.reply.calls
         }
@@ -101,13 +103,13 @@ class ReplyReading:
                 self._refuse(told_call.id, told_call.name or "", told_call.message)
         unread = any(fault.id is None for fault in self.reply.faults)
         for call, end in ends:
-            if unread and end.outcome == "resolved":
+            if unread and end["outcome"] == "resolved":
                 self._refuse(
                     call.id, call.name, "not ended, as your reply has a call that was not made."
                 )
                 continue
-            self.end = self.end if self.end.outcome else end
-            said = str(end.value or end.reason or "Noted.")
+            self.end = self.end if self.end["outcome"] else end
+            said = str(end["value"] or end["reason"] or "Noted.")
             self._add("", messages=[tool_message(call.id, call.name, said)], ends=True)
         for fault in self.reply.faults:
             if fault.id is None:
@@ -116,7 +118,7 @@ class ReplyReading:
         if not self.reply.calls:
             self._idle("its calls could not be read", most=termination.FAULTS)
 
-    def _end_by(self, call: ModelCall) -> AgentEnd | None:
+    def _end_by(self, call: ModelCall) -> dict[str, Plain] | None:
         """Return the end that a call declares, or None."""
         if self.turn.answers or self.turn.tools[call.name].step:
             return None
@@ -161,7 +163,7 @@ class ReplyReading:
         fails, was_told = termination.repeated(self.turn.messages, call.name, sent)
         if fails >= most:
             if was_told:
-                self.end = AgentEnd(
+                self.end = ended(
                     "not_resolved", None, f"{call.name} failed again and again", no_progress=True
                 )
             self._refuse(call.id, call.name, termination.REPEATED.format(most))
@@ -191,7 +193,9 @@ class ReplyReading:
         by_tools = turn.agent["finish"] == "tools"
         by_word = termination.ended_by_word(self.text) if by_tools else None
         if by_word is not None:
-            self.end = by_word if by_word.outcome != "resolved" else self._answer(by_word.value)
+            self.end = (
+                by_word if by_word["outcome"] != "resolved" else self._answer(by_word["value"])
+            )
         elif self.reply.finish == "length":
             self._idle("its replies were cut off", termination.CUT_SHORT)
         elif not self.text.strip():
@@ -201,7 +205,7 @@ class ReplyReading:
         else:
             self.end = self._answer(self.text)
 
-    def _answer(self, value: Plain) -> AgentEnd:
+    def _answer(self, value: Plain) -> dict[str, Plain]:
         """Return the end by an answer. One that does not fit is returned to the model."""
         answer, reason = self._fitting(value)
         if reason is None:
@@ -238,19 +242,19 @@ class ReplyReading:
                 return value, describe(error)
         return value, None
 
-    def _answered(self, value: Plain) -> AgentEnd:
+    def _answered(self, value: Plain) -> dict[str, Plain]:
         """Return the end by an answer. One forced in the last turn does not count as resolved."""
         if not self.turn.answers:
-            return AgentEnd("resolved", value)
+            return ended("resolved", value)
         turns = self.turn.agent["max_turns"]
-        return AgentEnd("max_turns", value, f"it had to answer in the last of {turns} turns")
+        return ended("max_turns", value, f"it had to answer in the last of {turns} turns")
 
     def _idle(self, reason: str, message: str | None = None, most: int = termination.IDLE) -> None:
         """Count a reply without progress. Too many of them in a row end the work."""
         self.idle = self.turn.state["idle"] + 1
         if self.idle > most:
             reason = f"{reason}, {self.idle} times in a row"
-            self.end = AgentEnd("not_resolved", None, reason, no_progress=True)
+            self.end = ended("not_resolved", None, reason, no_progress=True)
         elif message is not None:
             self.reported.append({"role": "user", "content": message})
 

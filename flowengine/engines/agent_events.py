@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 from flowengine.agents.actions import TURN, display_name
 from flowengine.agents.agent_state import STATE
+from flowengine.agents.call_answers import ERROR, value_of
 from flowengine.agents.calls_of_rounds import call_in
 from flowengine.agents.conversation import AnsweredCall, answers_to, rendered
 from flowengine.engines.arriving_answers import ArrivingAnswers
@@ -44,7 +45,6 @@ from flowengine.kernel.notation.addresses import is_round
 from flowengine.kernel.state.records import Calls, State
 from flowengine.kernel.view import View
 from flowengine.sdk.texts.untrusted import unmarked
-from flowengine.sdk.tools.call_answers import ERROR, value_of
 
 _FUNCTION = "agent_function"
 _ARRIVING: Mapping[str, type[AgentPart]] = {

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from flowengine.agents.call_answers import text_of
 from flowengine.agents.models.conversations import total
 from flowengine.agents.models.failures import ContextWindowExceeded, ModelError, RateLimited
 from flowengine.agents.models.model_facts import function_calling
@@ -28,7 +29,6 @@ from flowengine.agents.text_calls.marked_form import ModelCall
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
 from flowengine.sdk.texts.validation_messages import predicate
-from flowengine.sdk.tools.call_answers import text_of
 
 _PIECE = 8
 """Number of characters of a text that arrive together."""

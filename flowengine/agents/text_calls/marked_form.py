@@ -16,8 +16,8 @@ from json import dumps, loads
 from secrets import token_bytes
 from typing import Any, Literal
 
+from flowengine.agents.call_answers import text_of
 from flowengine.agents.text_calls.json_text import QUOTES
-from flowengine.sdk.tools.call_answers import text_of
 
 Ended = Literal["stop", "length"]
 """Why a reply ended: the model stopped by itself, or reached the length limit."""

@@ -16,10 +16,10 @@ from typing import Any
 
 from jsonschema_rs import ValidationError
 
+from flowengine.agents.call_answers import text_of
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import CallFault, MarkedForm, ToolOffer
 from flowengine.errors import InputError
-from flowengine.sdk.tools.call_answers import text_of
 from flowengine.sdk.values.validation import Validator, as_plain, shared
 
 _MOST_TRIED = 200
