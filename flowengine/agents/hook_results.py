@@ -26,7 +26,7 @@ def call_hooked(call: Mapping[str, Any], result: Plain, hook: str) -> dict[str, 
         content = data_text(said["answer"])
         messages = [tool_message(_id_of(call), call_name(call), content)]
         value = {"value": said["answer"]}
-        return {"place": call["place"], "step": "", "handoff": "", "messages": messages, **value}
+        return {"step": "", "handoff": "", "messages": messages, **value}
     changed = dict(call)
     if "arguments" in said and "args" in call:
         changed["args"] = said["arguments"]
@@ -84,8 +84,7 @@ def refused(call: Mapping[str, Any], reason: str) -> dict[str, Plain]:
     name = call_name(call)
     messages = [tool_message(_id_of(call), name, f"{ERROR}{reason}")]
     shown = f"{name!r} was not called: {reason}"
-    return {"place": call["place"], "step": "", "handoff": "", "messages": messages,
-            "refused": shown}  # fmt: skip
+    return {"step": "", "handoff": "", "messages": messages, "refused": shown}
 
 
 def _id_of(call: Mapping[str, Any]) -> Plain:

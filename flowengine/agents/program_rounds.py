@@ -153,7 +153,6 @@ class ProgramRound:
         made: Mapping[str, Any] = ask if isinstance(ask, Mapping) else {}
         function, given = as_text(str(made.get("name", ""))[:64]), str(made.get("args"))
         call: dict[str, Plain] = {
-            "place": str(number),
             "handoff": "",
             "id": f"{self.call['id']}.{len(self.answers) + number}",
             "function": function,

@@ -183,8 +183,7 @@ class ReplyReading:
         self._add("", messages=[message], refused=f"{what}: {reason}")
 
     def _add(self, step: str, handoff: str = "", **more: Plain) -> None:
-        place = str(len(self.calls) + 1)
-        self.calls.append({"place": place, "step": step, "handoff": handoff, **more})
+        self.calls.append({"step": step, "handoff": handoff, **more})
 
     # Text
 
