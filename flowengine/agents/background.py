@@ -17,6 +17,7 @@ from flowengine.agents.models.port import Message
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.kernel.commands import CANCEL
 from flowengine.sdk import Plain
+from flowengine.sdk.tools.schemas import record
 
 WAIT, LIST, MESSAGE, STOP = "wait_for_agents", "list_agents", "message_agent", "cancel_agent"
 TOOLS = (WAIT, LIST, MESSAGE, STOP)
@@ -89,12 +90,7 @@ def _controls() -> list[ToolStep]:
 def _tool(
     name: str, about: str, args: Mapping[str, Plain], action: Mapping[str, Plain]
 ) -> ToolStep:
-    parameters: Plain = {
-        "type": "object",
-        "properties": {**args},
-        "required": [name for name in args if name != "ids"],
-        "additionalProperties": False,
-    }
+    parameters = record(args, [name for name in args if name != "ids"])
     return ToolStep(name, about, parameters, action, waits=True, given=None)
 
 

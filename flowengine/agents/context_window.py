@@ -17,6 +17,7 @@ from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Message, ModelRequest, message_tokens, tools_tokens
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
+from flowengine.sdk.tools.schemas import record
 from flowengine.sdk.values.read_only import unwrapped
 
 SUMMARY = 10_000
@@ -98,9 +99,8 @@ def result_reader() -> ToolOffer:
     return ToolOffer(
         READ_RESULT,
         "Returns the result of an earlier call that was left out of the conversation.",
-        {"type": "object", "properties": {"id": id}, "required": ["id"],
-         "additionalProperties": False},
-    )  # fmt: skip
+        record({"id": id}),
+    )
 
 
 def result_of(messages: Sequence[Message], state: Mapping[str, Any], id: Plain) -> str:

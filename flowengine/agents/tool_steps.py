@@ -9,6 +9,7 @@ from typing import Any
 
 from flowengine.sdk import Plain
 from flowengine.sdk.steps.generated_flows import GLOB, DeclaredTool
+from flowengine.sdk.tools.schemas import record
 
 ASK = "std.ask"
 
@@ -100,12 +101,7 @@ def question(tool: DeclaredTool, called: str) -> ToolStep:
     return ToolStep(
         name=called,
         description="Asks a person, and returns the answer.",
-        parameters={
-            "type": "object",
-            "properties": {"question": text},
-            "required": ["question"],
-            "additionalProperties": False,
-        },
+        parameters=record({"question": text}),
         action={"call": tool.name},
         given={"question": "${{ call.args.question }}"},
         waits=True,

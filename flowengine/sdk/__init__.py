@@ -18,7 +18,7 @@ they take a parameter annotated with `StepContext`. They may raise `StepError`.
 | `web` | requests to servers, to checked addresses |
 | `values` | plain data, and its JSON Schemas |
 | `python` | functions and types of Python, and calls of users' code |
-| `tools` | calls of tools, their rules and answers |
+| `tools` | calls of tools, and rules about commands |
 | `environments` | the interface of managed environments |
 | `steps` | the interface of step kinds, and the context of an attempt |
 | `processes`, `files` | those of this machine |
