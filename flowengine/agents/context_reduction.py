@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from flowengine.agents.actions import text_in
@@ -93,9 +92,8 @@ def summarized(
     Raises:
         ModelError: The summary is empty.
     """
-    usage = {name: n for name, n in asdict(reply.usage).items() if n or name == "cost_usd"}
-    room = room_for(about["room"], state["full"])
-    return {**cut, "summary": _text(reply)[:room], "model": reply.model, "usage": usage}
+    summary = _text(reply)[: room_for(about["room"], state["full"])]
+    return {**cut, "summary": summary, "model": reply.model, "usage": reply.usage.data()}
 
 
 def seen_after_handoff(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:

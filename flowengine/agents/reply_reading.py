@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Any, cast
 
 from flowengine.agents import programs, termination, tool_search
 from flowengine.agents.call_answers import ERROR, tool_message
 from flowengine.agents.context_window import READ_RESULT, result_of
-from flowengine.agents.models.port import Message, ModelReply, Usage
+from flowengine.agents.models.port import Message, ModelReply
 from flowengine.agents.termination import NO_END, ended
 from flowengine.agents.text_calls.marked_form import CallFault, ModelCall, ToolOffer
 from flowengine.agents.turns import AgentTurn
@@ -21,9 +20,6 @@ from flowengine.sdk.texts.received import received_json
 from flowengine.sdk.values.read_only import plain
 from flowengine.sdk.values.validation import Validator
 
-_USAGE = tuple(field.name for field in fields(Usage))
-_ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
-"""Usage that is reported even if it is zero."""
 _LONGEST_NAME = 64
 """Maximum characters of the displayed name of a nonexistent tool."""
 
@@ -59,7 +55,6 @@ class ReplyReading:
             "told": self.reported,
             "idle": self.idle,
             "found": self.found,
-            "scripted": self.reply.scripted,
             "events": [dict(event) for event in self.reply.events],
         }
         first = self.turn.choice.get("model") or self.turn.models[0]
@@ -69,14 +64,12 @@ class ReplyReading:
             said = self.reply.message.get("content")  # not repeated as the value of the end
             is_said = isinstance(said, str) and said and self.end["value"] == said
             output["end"] = {k: v for k, v in self.end.items() if k != "value" or not is_said}
-        # Empty entries are omitted, because a journal stores many turns.
-        counts = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
-        usage = {name: one for name, one in counts if one or name in _ALWAYS}
         return {
             "message": self.reply.message,
             "calls": self.calls,
             "model": self.reply.model,
-            "usage": usage,
+            "usage": self.reply.usage.data(),
+            # Empty entries are omitted, because a journal stores many turns.
             **{name: value for name, value in output.items() if value},
         }
 

@@ -89,7 +89,6 @@ def read_sent(
     calling: FunctionCalling,
     *,
     events: Iterable[Mapping[str, Plain]] = (),
-    scripted: bool = False,
 ) -> ModelReply:
     """Interpret a received reply.
 
@@ -98,7 +97,6 @@ def read_sent(
         request: The request.
         calling: How the tools were offered.
         events: Events so far.
-        scripted: Whether a script replied.
 
     Returns:
         The reply, in which every call is either valid or a fault.
@@ -117,7 +115,6 @@ def read_sent(
         tuple(reader.calls),
         tuple(reader.faults),
         (*events, *reader.events),
-        scripted,
     )
 
 

@@ -215,7 +215,7 @@ class ScriptedModel:
             parts.broke_off()
             raise _error(entry)
         note = _note(request, name)
-        reply = read_sent(sent, request, calling, events=[note], scripted=True)
+        reply = read_sent(sent, request, calling, events=[note])
         parts.end(sent.ended)
         return reply
 
@@ -308,7 +308,7 @@ def replied(data: Mapping[str, Any], request: ModelRequest) -> ModelReply:
     sent = replace(_sent(entry, script), provider_parts=entry.provider_parts or None)
     calling = function_calling(request.model, agent=request.function_calling)
     notes = [_note(request, script)] if script else []
-    return read_sent(sent, request, calling, events=notes, scripted=bool(script))
+    return read_sent(sent, request, calling, events=notes)
 
 
 def _entry(data: str | Mapping[str, Any], place: str) -> Scripted:
