@@ -31,7 +31,8 @@ from flowengine.agents.models import (
 )
 from flowengine.agents.models.library import load
 from flowengine.agents.models.port import Listener
-from flowengine.agents.models.replies import SentCall, SentReply, read_sent
+from flowengine.agents.models.replies import SentReply, read_sent
+from flowengine.agents.text_calls.marked_form import ModelCall
 
 MODEL = "double/kilobyte"
 _LOOP = asyncio.new_event_loop()
@@ -102,7 +103,7 @@ class Double:
         sent = SentReply(base64.b64encode(random.randbytes(600)).decode())
         if turn + 1 < self.replies:
             sent.calls = [
-                SentCall(f"call_{turn}_{n}", "look", f'{{"number": {n}}}')
+                ModelCall("look", f'{{"number": {n}}}', f"call_{turn}_{n}")
                 for n in range(self.calls)
             ]
         else:

@@ -1,6 +1,6 @@
 """The actions of agents, read from the outputs of their steps: replies of models, answers to calls.
 
-`turns.py` and `sdk/tools/call_answers.py` write these outputs. All views of them read them here.
+`turns.py` and `call_answers.py` write these outputs. All views of them read them here.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from flowengine.agents.call_answers import envelope_in, text_of, without_notes
 from flowengine.agents.text_calls.marked_form import object_in
 from flowengine.sdk import Plain
 from flowengine.sdk.texts.untrusted import unmarked
-from flowengine.sdk.tools.call_answers import envelope_in, text_of, without_notes
 
 TURN, AHEAD, PROGRAM, OFFER = "agent_turn", "agent_ahead", "agent_program", "agent_offer"
 """Kinds of the steps that run an agent, send a request beside checks of the prompt, run a program

@@ -8,12 +8,12 @@ Everything that an agent decides is in the results of its rounds, see `rounds`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.agents import background
-from flowengine.agents.agent_constants import AgentConstants
-from flowengine.agents.agent_specs import AgentSpec
+from flowengine.agents.agent_specs import AgentSpec, Helper
 from flowengine.agents.agent_state import (
     ABOUT,
     BACKGROUND_SIGNALS,
@@ -25,15 +25,20 @@ from flowengine.agents.agent_state import (
     SIGNALS,
     STATE,
 )
-from flowengine.agents.context_window import SUMMARY
+from flowengine.agents.call_answers import ADAPTED, FLOW, OTHERS
 from flowengine.agents.programs import MOST_CALLS, PLACE
 from flowengine.agents.rounds.turns import FALLBACK
 from flowengine.agents.tool_steps import ASK, ToolStep, offered, wanted
 from flowengine.sdk import Plain
-from flowengine.sdk.steps.generated_flows import Exchange, Mark
+from flowengine.sdk.steps.generated_flows import Mark
 
 TELLER = "agent"
 """The kind that describes the outputs of the steps for users."""
+OWN = frozenset(
+    ("offer", "person", "awaited", "ahead", "program", "before", "after", "before_turn",
+     "after_turn", "before_call", "after_call", "reduce", "handoff")
+)  # fmt: skip
+"""What follows an agent's name in the ids of its callees that are no tools."""
 
 
 class Callee(NamedTuple):
@@ -43,7 +48,7 @@ class Callee(NamedTuple):
     mark: Mark
 
 
-class AgentFlow(AgentConstants):
+class AgentFlow:
     """The flow that runs agents.
 
     Args:
@@ -64,8 +69,12 @@ class AgentFlow(AgentConstants):
         chat: bool = False,
         session: bool = False,
     ) -> None:
-        super().__init__(agents, execute_tools=execute_tools, chat=chat)
-        self.session = session
+        self.starts = execute_tools and any(tool.background for a in agents for tool in a.tools)
+        if self.starts:
+            agents = [background.equipped(agent) for agent in agents]
+        self.agents = agents if execute_tools else agents[:1]  # no calls, so no handoffs
+        self.execute_tools, self.chat, self.session = execute_tools, chat, session
+        self._ids = self._unique_ids()
         self._asked: dict[str, Plain] = {"labels": "${{ execution.labels }}", **asked}
         self.marks: dict[str, Mark] = {}
         self.owners: dict[str, str] = {}
@@ -103,27 +112,120 @@ class AgentFlow(AgentConstants):
             "callees": {name: [one.step for one in ones] for name, ones in callees.items()},
         }
 
+    # What the rounds of agents know from the beginning
+
+    def servers(self) -> list[str]:
+        """Return the sessions whose servers list their tools for the agents."""
+        served = (tool.served for one in self.agents for tool in one.tools)
+        return list(dict.fromkeys(use["session"] for use in served if use is not None))
+
+    def models(self) -> dict[str, Plain]:
+        models: dict[str, Any] = {
+            agent.name: {"model": agent.model, "fallbacks": [*agent.fallbacks]}
+            for agent in self.agents
+        }
+        for agent in self.agents:
+            context = agent.constants["context"]
+            if context is not None and context["max_tokens"] is None:
+                models[agent.name]["windows"] = True
+        return models
+
+    def constants(self, agent: AgentSpec) -> dict[str, Plain]:
+        """Return the constants of an agent."""
+        tools: list[Plain] = [
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters,
+             "step": self.tool_id(agent, tool)}
+            for tool in agent.tools
+            if tool.served is None
+        ]  # fmt: skip
+        first, known = self.agents[0], [agent.name for agent in self.agents]
+        led_to = dict.fromkeys([*agent.handoffs, *agent.reaches])
+        constants: dict[str, Any] = {
+            "name": agent.name,
+            "models": agent.models,
+            "tools": tools,
+            "kinds": {self.tool_id(agent, tool): self._kind(tool) for tool in agent.tools},
+            "handoffs": {
+                other.name: other.description
+                for other in self.agents
+                if other.name in agent.handoffs
+            },
+            "others": [name for name in led_to if name in known and name != agent.name],
+            "max_turns": first.max_turns,
+            "last": first.last,
+            "chats": self.chat,
+            "executes": self.execute_tools,
+            "starts": self.starts,
+            **agent.constants,
+        }
+        if agent is first:
+            constants["offers"] = self.models()
+            constants["servers"] = bool(self.servers())
+        elif self.chat and "before" in first.constants:
+            shared = [
+                {**check, "step": f"{agent.name}.before.{check['check']}"}
+                for check in first.constants["before"]
+            ]
+            constants["before"] = [*shared, *constants.get("before", ())]
+        return constants
+
+    def _kind(self, tool: ToolStep) -> dict[str, Plain]:
+        """Return how calls of a tool are answered."""
+        foreign = tool.adapter is None and not tool.waits and tool.foreign
+        kind = ADAPTED if tool.adapter is not None else OTHERS if foreign else FLOW
+        known = {} if kind == ADAPTED else {"kind": kind}
+        return {**known, **({"starts": True} if tool.background else {})}
+
+    def tool_id(self, agent: AgentSpec, tool: ToolStep) -> str:
+        """Return the id of a tool's step: the tool's name, after that of the agent if needed."""
+        return self._ids[agent.name, tool.name]
+
+    def _unique_ids(self) -> dict[tuple[str, str], str]:
+        """Return the ids of the tools' steps, which no agent and no other callee has."""
+        tools = [(agent.name, tool.name) for agent in self.agents for tool in agent.tools]
+        times, ids = Counter(name for _, name in tools), dict[tuple[str, str], str]()
+        taken = {agent.name for agent in self.agents}
+        for agent, name in tools:
+            id = name if times[name] == 1 else f"{agent}.{name}"
+            while id in taken or self._is_own(id):
+                id = f"{agent}.{id}"
+            taken.add(id)
+            ids[agent, name] = id
+        return ids
+
+    def _is_own(self, id: str) -> bool:
+        """Return whether a callee that is no tool could have an id."""
+        after = (id.removeprefix(f"{agent.name}.") for agent in self.agents)
+        return any(rest != id and rest.partition(".")[0] in OWN for rest in after)
+
     # Agents
 
     def _agent(self, agent: AgentSpec) -> dict[str, Plain]:
         """Return the step of an agent."""
-        others = [name for name in self.targets(agent) if name != agent.name]
+        constants = self.constants(agent)
+        others = constants["others"]
         asked: dict[str, Plain] = {
-            "agent": self.constants(agent, others),
+            "agent": constants,
             "settings": dict(agent.settings),
         }
         if agent is self.agents[0] and not self.servers():
             asked |= self._asked
-        keeps = [*KEEPS]
+        keeps: list[Plain] = [[*pair] for pair in KEEPS]
         if self.starts:
-            keeps.append(("started", "started"))
+            keeps.append(["started", "started"])
         if agent.code is not None:
-            keeps += [(key, key) for key in PROGRAM_STATE]
-        heeds = (*HEEDS, "ended") if self.starts else HEEDS
+            keeps += [[key, key] for key in PROGRAM_STATE]
         keys: dict[str, Plain] = {"says": _model(agent), "teller": TELLER, **_on_crash(agent)}
         if agent is self.agents[0]:
             keys["ahead"] = True
-        exchange = Exchange("messages", keeps, ABOUT, heeds, self._catches(agent), PAUSED)
+        exchange: dict[str, Plain] = {
+            "answers": "messages",
+            "keeps": keeps,
+            "about": [*ABOUT],
+            "heeds": [*HEEDS, "ended"] if self.starts else [*HEEDS],
+            "catches": [*self._catches(agent)],
+            "until": PAUSED,
+        }
         self.marks[agent.name] = Mark(keys, exchange, anew=_instructions(agent))
         step: dict[str, Plain] = {
             "id": agent.name,
@@ -139,13 +241,10 @@ class AgentFlow(AgentConstants):
 
     def _catches(self, agent: AgentSpec) -> list[str]:
         """Return the types of errors that do not end the work."""
-        if self.chat:
+        if self.chat or "arriving" in agent.constants:
             return ["*"]
-        arriving = any(check.arriving for check in agent.checks)
-        if arriving:
-            return ["*"]
-        more = FALLBACK if agent.fallbacks else FALLBACK[-1:] if agent.context else ()
-        return ["BudgetExceeded", *more]
+        full = FALLBACK[-1:] if agent.constants["context"] else ()
+        return ["BudgetExceeded", *(FALLBACK if agent.fallbacks else full)]
 
     # Callees
 
@@ -157,17 +256,15 @@ class AgentFlow(AgentConstants):
             for tool in agent.tools:
                 if tool.name != background.LIST or not self.starts:
                     yield self._tool(agent, tool)
-        for owner, check in self.all_checks(agent):
-            mark = _quiet(check.tool, owner.name, f"checks with {check.tool.name}")
-            yield Callee(_plain(f"{name}.{check.when}.{check.tool.name}", check.tool), mark)
-        for hook in agent.hooks:
-            mark = _quiet(hook.tool, name, f"hook {hook.tool.name}")
-            yield Callee(_plain(f"{name}.{hook.when}.{hook.tool.name}", hook.tool), mark)
-        for id, tool, room in self._summarizers(agent):
-            adapter = None if tool.adapter is None else {**tool.adapter, "limit": room}
-            keys: dict[str, Plain] = {"tool": tool.name, "caller": name}
-            yield Callee(_plain(id, tool), Mark(keys, adapter=adapter))
-        if any(check.beside for _, check in self.all_checks(agent)):
+        first = self.agents[0]
+        if self.chat and agent is not first:
+            yield from (
+                _helper(name, first.name, helper)
+                for helper in first.helpers
+                if helper.place.startswith("before.")
+            )
+        yield from (_helper(name, name, helper) for helper in agent.helpers)
+        if any(check["beside"] for check in self.constants(agent).get("before", ())):
             yield self._ahead(agent)
         if agent.code is not None:
             yield self._program(agent)
@@ -185,7 +282,7 @@ class AgentFlow(AgentConstants):
 
     def _tool(self, agent: AgentSpec, tool: ToolStep) -> Callee:
         """Return the step of a tool."""
-        may_ask = any(hook.when == "before_call" for hook in agent.hooks)
+        may_ask = any(helper.place.startswith("before_call.") for helper in agent.helpers)
         keys: dict[str, Plain] = {"caller": agent.name}
         if tool.served is None:  # the step knows the name
             keys["tool"] = tool.name
@@ -197,7 +294,7 @@ class AgentFlow(AgentConstants):
             keys["reads"] = ["context"]
             if agent.call_limit is not None:
                 keys["caller_limit"] = [*agent.call_limit]
-        use = None if tool.served is None else offered(tool.served)
+        use = None if tool.served is None else offered(tool)
         mark = Mark(keys, adapter=adapter, offered=use, inputs=tool.inputs, asks=may_ask)
         if tool.given is None:
             mark = Mark({"says": "agents in the background"})
@@ -236,26 +333,14 @@ class AgentFlow(AgentConstants):
 
     def _served(self) -> Plain:
         """Return the tools of servers to offer to each agent."""
-        parts: dict[str, Plain] = {}
-        for agent in self.agents:
-            steps = [
-                (tool.served, self.tool_id(agent, tool)) for tool in agent.tools if tool.served
-            ]
-            parts[agent.name] = wanted(steps, [t.name for t in agent.tools if t.served is None])
-        return parts
-
-    def _summarizers(self, agent: AgentSpec) -> Iterable[tuple[str, ToolStep, int]]:
-        """Yield the tools that summarize: id, tool, and the characters of a summary."""
-        reducer = agent.context
-        if reducer is not None and reducer.tool is not None:
-            yield f"{agent.name}.reduce.{reducer.tool.name}", reducer.tool, reducer.room
-        for other, filter in agent.filters.items():
-            if filter.tool is not None:
-                yield f"{agent.name}.handoff.{other}.{filter.tool.name}", filter.tool, SUMMARY
+        return {
+            agent.name: wanted((tool, self.tool_id(agent, tool)) for tool in agent.tools)
+            for agent in self.agents
+        }
 
     def _ahead(self, agent: AgentSpec) -> Callee:
         """Return the step of a request beside checks. If it fails, the turn repeats it."""
-        constants = self.constants(agent, [])
+        constants = self.constants(agent)
         step: dict[str, Plain] = {
             "id": f"{agent.name}.ahead",
             "agent_ahead": {
@@ -274,7 +359,7 @@ class AgentFlow(AgentConstants):
         step: dict[str, Plain] = {
             "id": f"{agent.name}.program",
             "agent_program": {
-                "agent": self.constants(agent, []),
+                "agent": self.constants(agent),
                 "program": "${{ call.args.program }}",
             },
             "environments": {PLACE: agent.code},
@@ -305,12 +390,20 @@ def _plain(id: str, tool: ToolStep) -> dict[str, Plain]:
     return {"id": id, **tool.action, **given}
 
 
-def _quiet(tool: ToolStep, agent: str, says: str) -> Mark:
-    """Return the mark of a tool that stands around the turns and calls of an agent."""
-    keys: dict[str, Plain] = {
-        "tool": tool.name,
-        "caller": agent,
-        "says": says,
-        "reads": ["context"],
-    }
-    return Mark(keys, inputs=tool.inputs)
+def _helper(agent: str, owner: str, helper: Helper) -> Callee:
+    """Return the step of a tool that stands around the work of an agent.
+
+    Args:
+        agent: The agent.
+        owner: The agent that declares the tool.
+        helper: The tool.
+    """
+    tool = helper.tool
+    step = _plain(f"{agent}.{helper.place}", tool)
+    keys: dict[str, Plain] = {"tool": tool.name, "caller": owner}
+    if helper.says:
+        return Callee(
+            step, Mark({**keys, "says": helper.says, "reads": ["context"]}, inputs=tool.inputs)
+        )
+    adapter = None if tool.adapter is None else {**tool.adapter, "limit": helper.room}
+    return Callee(step, Mark(keys, adapter=adapter))

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from flowengine.agents.context_window import SUMMARY
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 
@@ -38,67 +37,16 @@ CHECK_ARGUMENTS = ("prompt", "answer")
 """Arguments that a check can take."""
 
 
-@dataclass(frozen=True)
-class AgentHook:
-    """A tool that stands around the turns or the calls of an agent."""
+class Helper(NamedTuple):
+    """A tool that stands around the work of an agent: a hook, a check, or one that summarizes."""
 
+    place: str
+    """The id of its step, without the name of the agent: `before_turn.NAME`."""
     tool: ToolStep
-    when: When
-    arguments: Sequence[str]
-    """The arguments that it takes, of those in `HOOK_ARGUMENTS`."""
-    tools: Sequence[str] = ()
-    """Globs for the names of the called tools. Empty: all."""
-
-
-@dataclass(frozen=True)
-class AgentCheck:
-    """A tool that checks a prompt or an answer."""
-
-    tool: ToolStep
-    when: Literal["before", "after"]
-    tells: bool
-    """Whether the model receives the error of the check. Otherwise the error ends the step."""
-    arguments: Sequence[str]
-    """The arguments that it takes, of those in `CHECK_ARGUMENTS`."""
-    beside: bool = False
-    """Whether it checks a prompt beside the request to the model."""
-    arriving: Plain = None
-    """The function that also checks an answer while it arrives."""
-
-
-@dataclass(frozen=True)
-class Reducer:
-    """How to reduce a conversation that no longer fits its model."""
-
-    max_tokens: int | None = None
-    """Maximum tokens of a request. None: as many as fit the model."""
-    summarizes: bool = False
-    """Whether the model summarizes the messages that are left out."""
-    tool: ToolStep | None = None
-    """The tool that summarizes them instead."""
-    arguments: Sequence[str] = ()
-    """Arguments that the tool takes."""
-    clear: int = 0
-    """Number of replies whose results stay when older ones are replaced by notes. 0: no notes."""
-
-    @property
-    def room(self) -> int:
-        """Maximum characters of a summary."""
-        if not self.summarizes and self.tool is None:
-            return 0
-        return SUMMARY if self.max_tokens is None else min(SUMMARY, self.max_tokens)
-
-
-@dataclass(frozen=True)
-class HandoffFilter:
-    """The part of the conversation that an agent sees after a handoff, if not all of it."""
-
-    sees: str | int
-    """As `context_window.handed_over` takes it."""
-    tool: ToolStep | None = None
-    """The tool that summarizes the conversation."""
-    arguments: Sequence[str] = ()
-    """Arguments that the tool takes."""
+    says: str = ""
+    """What the step shows to users. Empty: it summarizes, and shows the call."""
+    room: int = 0
+    """Maximum characters of a summary."""
 
 
 @dataclass(frozen=True)
@@ -113,23 +61,19 @@ class AgentSpec:
     handoffs: Sequence[str]
     reaches: Sequence[str]
     """Agents that its tools can hand off to, in addition to the `handoffs` offered to the model."""
-    filters: Mapping[str, HandoffFilter]
-    """Agent → the part of the conversation that it sees after a handoff, if not all of it."""
     max_turns: int
     last: str
     retry: Mapping[str, Plain]
     on_crash: Literal["", "ask", "fail"]
     """The treatment of an interrupted model call: `ask`, `fail`, or empty text to repeat it."""
     settings: Mapping[str, Plain]
-    context: Reducer | None
-    checks: Sequence[AgentCheck]
-    hooks: Sequence[AgentHook]
+    helpers: Sequence[Helper]
     call_limit: tuple[str, int] | None
     """Identity of the agent within an execution, and the number of calls it can make there."""
     code: Plain | None
     """The environment in which its programs run, as in a step. None: it has no `code`."""
     constants: Mapping[str, Plain]
-    """Constants of its turns, in addition to those that the surrounding flow determines."""
+    """Constants of its rounds, in addition to those that the surrounding flow determines."""
 
     @property
     def models(self) -> list[Plain]:

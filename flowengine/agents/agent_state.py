@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from flowengine.agents.conversation import rendered
 from flowengine.agents.models.port import Message
+from flowengine.agents.termination import NO_END
 from flowengine.kernel.commands import CANCEL, ENDED
 from flowengine.sdk import Plain
-from flowengine.sdk.tools.hook_results import NO_END
 from flowengine.sdk.values.read_only import plain
 
 STEER, FOLLOW_UP, PAUSE = "agent.steer", "agent.follow_up", "agent.pause"

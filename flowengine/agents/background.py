@@ -12,12 +12,12 @@ from typing import Any
 
 from flowengine.agents.agent_specs import AgentSpec
 from flowengine.agents.agent_state import STEER, AgentState
+from flowengine.agents.call_answers import ERROR, as_text, marked_data
 from flowengine.agents.models.port import Message
-from flowengine.agents.tool_answers import as_text
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.kernel.commands import CANCEL
 from flowengine.sdk import Plain
-from flowengine.sdk.tools.call_answers import ERROR, marked_data
+from flowengine.sdk.tools.schemas import record
 
 WAIT, LIST, MESSAGE, STOP = "wait_for_agents", "list_agents", "message_agent", "cancel_agent"
 TOOLS = (WAIT, LIST, MESSAGE, STOP)
@@ -90,12 +90,7 @@ def _controls() -> list[ToolStep]:
 def _tool(
     name: str, about: str, args: Mapping[str, Plain], action: Mapping[str, Plain]
 ) -> ToolStep:
-    parameters: Plain = {
-        "type": "object",
-        "properties": {**args},
-        "required": [name for name in args if name != "ids"],
-        "additionalProperties": False,
-    }
+    parameters = record(args, [name for name in args if name != "ids"])
     return ToolStep(name, about, parameters, action, waits=True, given=None)
 
 
@@ -147,6 +142,6 @@ def news(s: AgentState) -> list[Message]:
         why = f", {end['reason']}" if end["reason"] else ""
         head = f"[The agent {end['tool']} in the background, {end['id']}, has ended: "
         output = end["output"]
-        shown = "" if output is None else "\n" + marked_data(output, end["tool"], as_text)
+        shown = "" if output is None else "\n" + marked_data(output, end["tool"])
         texts.append(f"{head}{end['outcome']}{why}]{shown}")
     return [{"role": "user", "content": "\n\n".join(texts)}] if texts else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from flowengine.agents.actions import text_in
@@ -45,19 +44,17 @@ def reduction(state: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, A
         StepError: The messages that must stay do not fit.
     """
     full, before = state["full"], state["window"]
-    reduction = reduced(state, about["room"], about["clear"])
-    mark, messages = reduction.mark, [*unwrapped(state["messages"])]
-    places = range(before.get("cleared", 0), int(reduction.window.get("cleared", 0)))
+    cut = reduced(state, about["room"], about["clear"])
+    mark, messages = cut["mark"], [*unwrapped(state["messages"])]
+    places = range(before.get("cleared", 0), cut["window"].get("cleared", 0))
     return {
+        **cut,
         "rule": about["rule"] if mark > state["mark"] else CLEAR,
-        "mark": mark,
         "left_out": mark - state["mark"],
         "cleared": sum(is_long(messages[place]) for place in places),
         "kept": len(messages) - mark,
-        "window": dict(reduction.window),
         "replies": sum(message["role"] == "assistant" for message in messages[:mark]),
         "reduced_from": full["tokens"],
-        "tokens": reduction.tokens,
         "limit": full["bound"],
     }
 
@@ -95,26 +92,24 @@ def summarized(
     Raises:
         ModelError: The summary is empty.
     """
-    usage = {name: n for name, n in asdict(reply.usage).items() if n or name == "cost_usd"}
-    room = room_for(about["room"], state["full"])
-    return {**cut, "summary": _text(reply)[:room], "model": reply.model, "usage": usage}
+    summary = _text(reply)[: room_for(about["room"], state["full"])]
+    return {**cut, "summary": summary, "model": reply.model, "usage": reply.usage.data()}
 
 
 def seen_after_handoff(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
     """Return the part of a conversation that an agent sees after a handoff."""
     cut, messages = handed_over(state, sees), [*unwrapped(state["messages"])]
-    bare = int(cut.window.get("bare", 0))
-    silent = [one for one in messages[cut.mark : bare] if not one.get("content")]
+    mark, bare = cut["mark"], cut["window"].get("bare", 0)
+    silent = [one for one in messages[mark:bare] if not one.get("content")]
     # A tool that summarizes is given the summary before, and replaces it.
     said: dict[str, Any] = {} if sees in ("text", "summary") else {"summary": ""}
     return {
+        **cut,
         "rule": HANDOFF,
-        "mark": cut.mark,
-        "left_out": cut.mark - state["mark"],
-        "stripped": sum(bool(one.get("tool_calls")) for one in messages[cut.mark : bare]),
-        "kept": len(messages) - cut.mark,
-        "window": dict(cut.window),
-        "replies": sum(one["role"] == "assistant" for one in [*messages[: cut.mark], *silent]),
+        "left_out": mark - state["mark"],
+        "stripped": sum(bool(one.get("tool_calls")) for one in messages[mark:bare]),
+        "kept": len(messages) - mark,
+        "replies": sum(one["role"] == "assistant" for one in [*messages[:mark], *silent]),
         **said,
     }
 

@@ -9,7 +9,7 @@ None of this moves until the next reduction, so providers can cache the prefix.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from flowengine.agents.models.conversations import since_reply, total
@@ -17,6 +17,7 @@ from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Message, ModelRequest, message_tokens, tools_tokens
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
+from flowengine.sdk.tools.schemas import record
 from flowengine.sdk.values.read_only import unwrapped
 
 SUMMARY = 10_000
@@ -98,9 +99,8 @@ def result_reader() -> ToolOffer:
     return ToolOffer(
         READ_RESULT,
         "Returns the result of an earlier call that was left out of the conversation.",
-        {"type": "object", "properties": {"id": id}, "required": ["id"],
-         "additionalProperties": False},
-    )  # fmt: skip
+        record({"id": id}),
+    )
 
 
 def result_of(messages: Sequence[Message], state: Mapping[str, Any], id: Plain) -> str:
@@ -186,20 +186,11 @@ def size_of(request: ModelRequest, state: Mapping[str, Any], bound: int | None) 
     return RequestSize(request.model, fixed, estimated, measured, bound)
 
 
-@dataclass(frozen=True)
-class ConversationCut:
-    """The place where a conversation is cut, and what else changes in the window."""
-
-    mark: int
-    """Index of the first message that requests still contain."""
-    tokens: int
-    """Tokens of the reduced request, including the room for a summary."""
-    window: Mapping[str, Plain] = field(default_factory=dict)
-    """`window` of the state."""
-
-
-def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> ConversationCut:
+def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> dict[str, Any]:
     """Return how to reduce a conversation that does not fit.
+
+    It is the `mark` where requests begin from now on, what else the `window` shows, and the
+    `tokens` of the request then, with the room for a summary.
 
     If notes in place of old results free a quarter of the limit, nothing else is left out.
     Otherwise, the conversation is cut, if possible at half of the limit. This leaves room for
@@ -227,7 +218,7 @@ def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> Conversa
         size = sum(map(message_tokens, [*shown, *messages[start:]]))
         tokens = int((full["fixed"] + size) * scale)
         if tokens <= fits * 3 / 4:
-            return ConversationCut(mark, tokens, before)
+            return {"mark": mark, "tokens": tokens, "window": before}
     base = full["fixed"] + message_tokens({"role": "user", "content": LEFT_OUT})
     base += room_for(room, full) // CHARACTERS if room else 0
     sizes = {len(messages): 0}  # tokens of the messages from a place on
@@ -239,15 +230,15 @@ def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> Conversa
     asking = (n for n, one in enumerate(unwrapped(messages)) if one["role"] == "user")
     task = next((place for place in asking if place >= since), -1)
     for stay in ({task, state["asked"]}, {state["asked"]}):
-        least: ConversationCut | None = None
+        least: dict[str, Any] | None = None
         for place in _cuts(messages, mark):
             pinned = sorted(one for one in stay if since <= one < place and one >= 0)
             stays = sum(message_tokens(messages[one]) for one in pinned)
             tokens = int((base + stays + sizes[place]) * scale)
-            cut = ConversationCut(place, tokens, {**before, "pinned": pinned})
+            cut = {"mark": place, "tokens": tokens, "window": {**before, "pinned": pinned}}
             if tokens <= fits / 2:
                 return cut
-            if tokens <= fits and (least is None or tokens < least.tokens):
+            if tokens <= fits and (least is None or tokens < least["tokens"]):
                 least = cut
         if least is not None:
             return least
@@ -259,7 +250,7 @@ def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> Conversa
     )
 
 
-def handed_over(state: Mapping[str, Any], sees: str | int) -> ConversationCut:
+def handed_over(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
     """Return how a conversation begins for an agent that another one has handed over to.
 
     It always has the reply with the handoff, and the results of its calls.
@@ -273,13 +264,13 @@ def handed_over(state: Mapping[str, Any], sees: str | int) -> ConversationCut:
     messages, before = state["messages"], state.get("window") or {}
     reply = max(n for n, one in enumerate(unwrapped(messages)) if one["role"] == "assistant")
     if sees == "text":
-        return ConversationCut(state["mark"], 0, {**before, "bare": reply})
+        return {"mark": state["mark"], "window": {**before, "bare": reply}}
     mark = reply
     if isinstance(sees, int):
         wanted = max(reply - sees, state["mark"] + 1)
         mark = next((one for one in _cuts(messages, state["mark"]) if one >= wanted), reply)
     kept = {name: before[name] for name in ("cleared", "bare") if name in before}
-    return ConversationCut(mark, 0, {**kept, "since": mark})
+    return {"mark": mark, "window": {**kept, "since": mark}}
 
 
 def _old(messages: Sequence[Message], replies: int) -> int:

@@ -13,10 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flowengine.agents.models.port import Message
-from flowengine.agents.tool_answers import as_text
-from flowengine.sdk import Plain
-from flowengine.sdk.tools.call_answers import (
+from flowengine.agents.call_answers import (
     ADAPTED,
     OTHERS,
     Answer,
@@ -24,7 +21,9 @@ from flowengine.sdk.tools.call_answers import (
     failure,
     first_handoff,
 )
-from flowengine.sdk.tools.hook_results import answer_hooked
+from flowengine.agents.hook_results import answer_hooked
+from flowengine.agents.models.port import Message
+from flowengine.sdk import Plain
 from flowengine.sdk.values.read_only import unwrapped
 
 Entry = Mapping[str, Any]
@@ -95,7 +94,7 @@ def answers_to(reply: Entry, entries: Sequence[Entry]) -> list[AnsweredCall]:
     for entry in made:
         call, given = answer_of(entry, handed)
         for hook in hooked.get(str(call["id"]), ()):
-            given = answer_hooked(call, given, hook["result"], hook["by"], as_text)
+            given = answer_hooked(call, given, hook["result"], hook["by"])
         handed = handed or given["handoff"]
         answers.append(AnsweredCall(call, given, entry))
     return answers
@@ -128,9 +127,9 @@ def answer_of(entry: Entry, handed: str = "") -> tuple[Mapping[str, Any], Answer
         return call, first_handoff([message], context, entry.get("handoff", ""), value, handed)
     kind = entry.get("kind", ADAPTED)
     if "error" in entry:
-        return entry, failure(entry, entry["error"], kind == OTHERS, as_text)
+        return entry, failure(entry, entry["error"], kind == OTHERS)
     approval = entry.get("approval")
-    return entry, answer(entry, entry["output"], approval, handed, kind, as_text)
+    return entry, answer(entry, entry["output"], approval, handed, kind)
 
 
 _OF_ANSWER = frozenset({"context", "handoff", "value", "ends"})

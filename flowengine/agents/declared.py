@@ -18,14 +18,11 @@ from flowengine.agents.agent_specs import (
     HOOK_ARGUMENTS,
     OF_CALLS,
     RETRY,
-    AgentCheck,
-    AgentHook,
     AgentSpec,
-    HandoffFilter,
-    Reducer,
+    Helper,
 )
-from flowengine.agents.context_reduction import REDUCTIONS, SUMMARIZE
-from flowengine.agents.context_window import READ_RESULT
+from flowengine.agents.context_reduction import REDUCTIONS
+from flowengine.agents.context_window import READ_RESULT, SUMMARY
 from flowengine.agents.first_messages import is_model_named
 from flowengine.agents.models.port import MODEL_VARIABLE
 from flowengine.agents.models.provider_schemas import clash
@@ -93,7 +90,10 @@ def generate(
     if first is None:
         return None
     closure = _closure(first)
-    agents = [_spec(called, agent, closure, execute_tools) for called, agent in closure.items()]
+    agents = [
+        AgentReader(called, agent, closure).spec(execute_tools=execute_tools)
+        for called, agent in closure.items()
+    ]
     if max_turns is not None:
         agents[0] = replace(agents[0], **_turns(max_turns))
     asked = {"args": "${{ inputs._args }}"}
@@ -183,71 +183,456 @@ def _targets(agent: Declared, closure: Mapping[str, Declared], way: str) -> dict
     return {other: called for other, called in named if called is not None}
 
 
-def _spec(
-    name: str, agent: Declared, closure: Mapping[str, Declared], execute_tools: bool
-) -> AgentSpec:
-    entry = agent.content
-    defaults = agent.home.defaults
-    on_crash: Any = entry.get("on_crash", "retry")
-    model = entry.get("model") or defaults.get("model")
-    if model is None and not is_model_named():
-        hint = f"set 'model' here, 'defaults.model', the variable {MODEL_VARIABLE}, or --model"
-        agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
-    handoffs, reached = (_targets(agent, closure, way) for way in _WAYS)
-    environments = _environments(name, agent)
-    adapter: dict[str, Plain] = {
-        "agents": {_title(value, called): called for called, value in closure.items()}
-    }
-    tools = _tools(agent, adapter, environments, handoffs)
-    skills = skills_of(agent)
-    tools += skill_tools(skills, place_of(agent), adapter)
-    _check_wire_names(agent, tools, handoffs)
-    code = _code(agent, environments)
-    _check_used(agent, environments, tools, code)
-    constants: dict[str, Plain] = {
-        "returns": entry.get("returns"),
-        "tool_choice": _choice(agent, tools, handoffs),
-        "parallel_tool_calls": entry.get("parallel_tool_calls", True),
-        "function_calling": entry.get("function_calling"),
-        "finish": entry.get("finish", "answer"),
-        "repeats": entry.get("repeats", REPEATS),
-    }
-    filters, arguments = _handoffs(agent, handoffs, environments)
-    if arguments:
-        constants["handoff_arguments"] = arguments
-    if skills:
-        constants["skills"] = offered(skills)
-    if code is not None:
-        waits = [tool.name for tool in tools if tool.waits]
-        constants["code"] = {"direct": [*entry["code"].get("direct", []), *waits]}
-    if entry.get("defer"):
-        constants["defer"] = _deferred(agent, tools)
-    if "title" in entry:
-        constants["called"] = _title(agent, name)
-    if "python" in entry["instructions"]:
-        constants["instructions"] = _named(agent, "instructions", "python")
-    if "returns_type" in entry:
-        constants["returns_type"] = _named(agent, "returns_type")
-    return AgentSpec(
-        name=name,
-        description=plain_text(entry.get("description", "")),
-        model=model,
-        fallbacks=entry.get("fallbacks", []),
-        tools=tools,
-        handoffs=[*handoffs.values()],
-        reaches=[*reached.values()],
-        filters=filters,
-        **_turns(entry.get("max_turns", {})),
-        retry={**RETRY, **entry.get("retry", {})},
-        on_crash="" if on_crash == "retry" else on_crash,
-        settings=entry.get("settings", {}),
-        context=_reducer(agent, environments) if execute_tools else None,
-        checks=_checks(agent, environments) if execute_tools else [],
-        hooks=_hooks(agent, environments) if execute_tools else [],
-        call_limit=_call_limit(agent),
-        code=code if execute_tools else None,
-        constants=constants,
-    )
+class AgentReader:
+    """Reads the declaration of an agent, and reports what is wrong with it.
+
+    Args:
+        name: Its name in the flow.
+        agent: The declaration.
+        closure: All agents of the flow, by their names there.
+    """
+
+    def __init__(self, name: str, agent: Declared, closure: Mapping[str, Declared]) -> None:
+        self.name = name
+        self.agent = agent
+        self.entry = agent.content
+        self.home = agent.home
+        self.handoffs, self.reached = (_targets(agent, closure, way) for way in _WAYS)
+        """Name in the agent's file → name in the flow."""
+        self.environments = self._environments()
+        """By the names under which its tools look them up."""
+        self.adapter: dict[str, Plain] = {
+            "agents": {_title(value, called): called for called, value in closure.items()}
+        }
+        self.helpers: list[Helper] = []
+
+    def spec(self, *, execute_tools: bool) -> AgentSpec:
+        """Return the specification of the agent."""
+        name, entry = self.name, self.entry
+        on_crash: Any = entry.get("on_crash", "retry")
+        model = entry.get("model") or self.home.defaults.get("model")
+        if model is None and not is_model_named():
+            hint = f"set 'model' here, 'defaults.model', the variable {MODEL_VARIABLE}, or --model"
+            self._refuse("E408", f"no model is named for the agent {name!r}", self._loc(), hint)
+        tools = self._tools()
+        skills = skills_of(self.agent)
+        tools += skill_tools(skills, place_of(self.agent), self.adapter)
+        self._check_wire_names(tools)
+        code = self._code()
+        self._check_used(tools, code)
+        constants: dict[str, Plain] = {
+            "returns": entry.get("returns"),
+            "tool_choice": self._choice(tools),
+            "parallel_tool_calls": entry.get("parallel_tool_calls", True),
+            "function_calling": entry.get("function_calling"),
+            "finish": entry.get("finish", "answer"),
+            "repeats": entry.get("repeats", REPEATS),
+            "context": None,
+        }
+        if execute_tools:
+            constants |= self._checks() | self._hooks()
+            constants["context"] = self._context()
+        constants |= self._filters()
+        if skills:
+            constants["skills"] = offered(skills)
+        if code is not None:
+            waits = [tool.name for tool in tools if tool.waits]
+            constants["code"] = {"direct": [*entry["code"].get("direct", []), *waits]}
+        if entry.get("defer"):
+            constants["defer"] = self._deferred(tools)
+        if "title" in entry:
+            constants["called"] = _title(self.agent, name)
+        if "python" in entry["instructions"]:
+            constants["instructions"] = self._named("instructions", "python")
+        if "returns_type" in entry:
+            constants["returns_type"] = self._named("returns_type")
+        return AgentSpec(
+            name=name,
+            description=plain_text(entry.get("description", "")),
+            model=model,
+            fallbacks=entry.get("fallbacks", []),
+            tools=tools,
+            handoffs=[*self.handoffs.values()],
+            reaches=[*self.reached.values()],
+            **_turns(entry.get("max_turns", {})),
+            retry={**RETRY, **entry.get("retry", {})},
+            on_crash="" if on_crash == "retry" else on_crash,
+            settings=entry.get("settings", {}),
+            helpers=self.helpers,
+            call_limit=self._call_limit(),
+            code=code if execute_tools else None,
+            constants=constants,
+        )
+
+    def _loc(self, *path: str | int) -> Loc:
+        return (*self.agent.loc, *path)
+
+    def _refuse(self, code: str, message: str, loc: Loc, hint: str) -> None:
+        self.home.refuse(code, message, loc, hint)
+
+    def _named(self, *path: str) -> Plain:
+        """Return the location of a function or type of the program that it names at a path."""
+        named: Any = self.entry
+        for key in path:
+            named = named[key]
+        if not isinstance(named, str):
+            return named  # a flow made from Python objects declares more about it
+        return {**self.home.function(named, self._loc(*path))}
+
+    def _call_limit(self) -> tuple[str, int] | None:
+        """Return the agent's identity and call limit, or None if its calls are unlimited."""
+        most = self.entry.get("limits", {}).get("calls")
+        return None if most is None else (f"{self.agent.name} {digest({**self.entry})}", most)
+
+    def _environments(self) -> dict[str, dict[str, Plain]]:
+        parts: dict[str, dict[str, Plain]] = {}
+        for called, use in self.entry.get("environments", {}).items():
+            [(environment, args)] = use.items()
+            if self.home.find("environments", environment, self._loc("environments")) is None:
+                continue
+            path = f"inputs.{_ENVIRONMENTS}" + "".join(
+                f"[{json.dumps(key)}]" for key in (self.name, called, environment)
+            )
+            parts[called] = {
+                environment: {
+                    key: f"${{{{ {path}[{json.dumps(key)}] }}}}" if _is_computed(value) else value
+                    for key, value in args.items()
+                }
+            }
+        return parts
+
+    # Tools that stand around its work
+
+    def _helped(
+        self, helper: Helper, tool: DeclaredTool, given: Sequence[str] = ()
+    ) -> dict[str, Plain]:
+        """Add a tool that stands around the agent's work, and return how a round calls it.
+
+        Args:
+            helper: The tool.
+            tool: Its declaration.
+            given: Arguments that it is offered. Default: all that it takes.
+        """
+        self.helpers.append(helper)
+        names = _arguments(tool)
+        arguments = [one for one in given if one in names] if given else names
+        return {"step": f"{self.name}.{helper.place}", "arguments": arguments}
+
+    def _context(self) -> Plain:
+        """Return how to reduce a conversation that no longer fits its model, if declared.
+
+        `room` is the maximum characters of a summary. `clear` is the number of replies whose
+        results stay when older ones are replaced by notes.
+        """
+        entry = self.entry.get("context")
+        if entry is None:
+            return None
+        most, how = entry.get("max_tokens"), entry.get("reduce", "drop")
+        room = 0 if how == "drop" else SUMMARY if most is None else min(SUMMARY, most)
+        about = {"max_tokens": most, "room": room, "clear": entry.get("clear", 0)}
+        if how in REDUCTIONS:
+            return {**about, "rule": how}
+        made = self._summarizer(how, self._loc("context", "reduce"), REDUCTIONS, "reduce", room)
+        return None if made is None else {**about, "rule": made["step"], "tool": made}
+
+    def _filters(self) -> dict[str, Plain]:
+        """Return the filters of its handoffs, and the schemas of their arguments.
+
+        A filter is the part of the conversation that an agent `sees` after a handoff, if not all.
+        """
+        filters: dict[str, Plain] = {}
+        arguments: dict[str, Plain] = {}
+        for place, entry in enumerate(self.entry.get("handoffs", [])):
+            called, sees = self.handoffs.get(entry["agent"]), entry.get("sees")
+            args, loc = entry.get("args"), self._loc("handoffs", place)
+            if called is None:  # reported already
+                continue
+            if args is not None and args.get("type") != "object":
+                message = "the arguments of a handoff are an object, as those of any tool"
+                hint = "use {type: object, properties: …}"
+                self._refuse("E103", message, (*loc, "args"), hint)
+            if args is not None:
+                arguments[called] = args
+            if isinstance(sees, int) or sees in SEES[1:]:
+                filters[called] = {"sees": sees}
+            elif sees is not None and sees not in SEES:
+                at = f"handoff.{called}"
+                made = self._summarizer(sees, (*loc, "sees"), SEES, at, SUMMARY)
+                if made is not None:
+                    filters[called] = {"sees": "summary", "tool": made}
+        return {"filters": filters, **({"handoff_arguments": arguments} if arguments else {})}
+
+    def _summarizer(
+        self, name: str, loc: Loc, words: Sequence[str], place: str, room: int
+    ) -> dict[str, Plain] | None:
+        """Return how a round calls a tool that summarizes, or None after reporting that it cannot.
+
+        Args:
+            name: The tool.
+            loc: Where it is named.
+            words: Words that are accepted in its place.
+            place: The beginning of the id of its step.
+            room: Maximum characters of a summary.
+        """
+        tools = self.home.tools(name, loc, self.environments, words)
+        if not tools:
+            return None
+        [tool, *_] = tools
+        if "messages" not in _arguments(tool):
+            hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
+            message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
+            self._refuse("E401", message, loc, hint)
+        else:
+            self._needs_more(tool, loc, ["messages", "summary"], "tool that summarizes")
+        return self._helped(Helper(f"{place}.{tool.name}", _step_of(tool), room=room), tool)
+
+    def _checks(self) -> dict[str, Plain]:
+        """Return the tools that check prompts and answers."""
+        checks: dict[str, list[Plain]] = {"before": [], "after": [], "arriving": []}
+        for place, entry in enumerate(self.entry.get("checks", [])):
+            when: Literal["before", "after"] = "before" if "before" in entry else "after"
+            loc = self._loc("checks", place, when)
+            needed = "prompt" if when == "before" else "answer"
+            if when not in entry:  # reported already
+                continue
+            for tool in self.home.tools(entry[when], loc, self.environments)[:1]:
+                if needed not in _arguments(tool):
+                    message = f"{tool.name!r} takes no {needed!r}: it cannot check one"
+                    self._refuse("E401", message, loc, f"give it an argument {needed!r}")
+                    continue
+                if any(check["check"] == tool.name for check in checks[when]):
+                    self._refuse("E105", f"{tool.name!r} checks this twice", loc, "name it once")
+                    continue
+                tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
+                given = [name for name in CHECK_ARGUMENTS if name in ("prompt", needed)]
+                if self._needs_more(tool, loc, given, f"check {when!r}"):
+                    continue
+                beside, arriving = entry.get("beside", False), None
+                if beside and (why := self._not_beside(tool, when, tells=tells)):
+                    self._refuse("E103", why, (*loc[:-1], "beside"), "leave it out")
+                elif beside and when == "after":
+                    beside, arriving = False, self._function(tool, loc)
+                helper = Helper(f"{when}.{tool.name}", _step_of(tool), f"checks with {tool.name}")
+                called = self._helped(helper, tool, given)
+                about = {"check": tool.name, "tells": tells, "beside": beside}
+                checks[when].append({**about, **called})
+                if arriving:
+                    function = {"function": arriving, "arguments": called["arguments"]}
+                    checks["arriving"].append({"check": tool.name, **function})
+        return {when: made for when, made in checks.items() if made}
+
+    def _function(self, tool: DeclaredTool, loc: Loc) -> Plain:
+        """Return the location of the Python function that a tool calls, or None."""
+        if "agent_function" in tool.declaration:
+            return tool.declaration["agent_function"]["function"]
+        named = tool.declaration.get("python", {}).get("function")
+        return None if named is None else {**self.home.function(named, loc)}
+
+    def _not_beside(self, tool: DeclaredTool, when: str, *, tells: bool) -> str:
+        """Return why a check cannot run beside a request, or the empty text."""
+        if when == "after":
+            more = {"approval", "bind", "environments", "in"} & {*tool.declaration, *tool.modifiers}
+            if more or not {"python", "agent_function"} & set(tool.declaration):
+                return (
+                    "only a Python function, without approval and environment, judges arriving text"
+                )
+            if "returns" in self.entry or self.entry.get("finish") == "tools":
+                return "with 'returns' or 'finish: tools', arriving text is not the answer"
+            return ""
+        if tells:
+            return (
+                "'then' sends the error to the model, which must know the error before it answers"
+            )
+        if any("before_turn" in hook for hook in self.entry.get("hooks", [])):
+            return "a hook 'before_turn' decides about the request, after the checks"
+        return ""
+
+    def _hooks(self) -> dict[str, Plain]:
+        """Return the tools around its turns and calls, the outermost declared first."""
+        hooks: list[dict[str, Plain]] = []
+        for place, entry in enumerate(self.entry.get("hooks", [])):
+            when: Any = next((name for name in HOOK_ARGUMENTS if name in entry), None)
+            if when is None:  # reported already
+                continue
+            loc, globs = self._loc("hooks", place, when), entry.get("tools", [])
+            given = [*HOOK_ARGUMENTS[when]]
+            if globs and when not in OF_CALLS:
+                message = f"'tools' is about calls, and {when!r} about turns"
+                self._refuse("E103", message, (*loc[:-1], "tools"), "leave it out")
+            for tool in self.home.tools(entry[when], loc, self.environments)[:1]:
+                if self._needs_more(tool, loc, given, f"hook {when!r}"):
+                    continue
+                if any(hook["tool"] == tool.name and hook["when"] == when for hook in hooks):
+                    self._refuse("E105", f"{tool.name!r} is there twice", loc, "name it once")
+                    continue
+                helper = Helper(f"{when}.{tool.name}", _step_of(tool), f"hook {tool.name}")
+                called = self._helped(helper, tool, given)
+                hooks.append({"tool": tool.name, "when": when, "tools": [*globs], **called})
+        before = [hook for hook in hooks if hook["when"].startswith("before")]
+        after = [hook for hook in reversed(hooks) if hook["when"].startswith("after")]
+        return {"hooks": [*before, *after]} if hooks else {}
+
+    def _needs_more(self, tool: DeclaredTool, loc: Loc, given: Sequence[str], what: str) -> bool:
+        """Report a tool that needs other arguments than it is given, and return whether it does."""
+        required = (tool.args or {}).get("required", ())
+        unknown = next((name for name in required if name not in given), None)
+        if unknown is not None:
+            message = f"{tool.name!r} needs {unknown!r}, which no {what} is given"
+            self._refuse("E401", message, loc, f"take some of {', '.join(given)}")
+        return unknown is not None
+
+    # Tools that the model calls
+
+    def _tools(self) -> list[ToolStep]:
+        """Return its tools, each once, even if several names or globs match it."""
+        steps: dict[str, ToolStep] = {}
+        served: dict[str, list[DeclaredTool]] = {}
+        """Server → globs for its tools. A single step calls any of them."""
+        adapter, prefix = self.adapter, self.agent.prefix
+        for place, use in enumerate(self.entry.get("tools", [])):
+            pattern, loc = use["tool"], self._loc("tools", place)
+            for tool in self.home.tools(pattern, loc, self.environments):
+                called = self._name_of_use(use, tool, loc)
+                self._check_tool(tool, called, loc)
+                one = self._described(tool, loc)
+                if one.name == ASK:
+                    steps.setdefault(called, question(one, called))
+                elif one.server is None:
+                    steps.setdefault(called, declared_tool(one, adapter, called))
+                elif GLOB.isdisjoint(one.server.pattern):
+                    steps.setdefault(one.name, tools_of_server([one], one.name, adapter, prefix))
+                else:
+                    served.setdefault(one.server.server, []).append(one)
+        for server, ones in served.items():
+            steps[f"{server}.*"] = tools_of_server(ones, server, adapter, prefix)
+        return list(steps.values())
+
+    def _name_of_use(self, use: Mapping[str, Plain], tool: DeclaredTool, loc: Loc) -> str:
+        """Return the name by which the model calls a tool."""
+        if "as" not in use:
+            return tool.name
+        if tool.server is not None or not GLOB.isdisjoint(use["tool"]):
+            message = f"{use['tool']!r} cannot have another name: the server names its tools"
+            if tool.server is None:
+                message = f"{use['tool']!r} may be several tools, and 'as' is the name of one"
+            self._refuse("E103", message, (*loc, "as"), "leave it out")
+        return str(use["as"])
+
+    def _described(self, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
+        """Return a tool with a description, which for an agent defaults to that of the agent."""
+        asked: Any = tool.declaration.get("agent")
+        if tool.description or asked is None:
+            return tool
+        name = str(asked["name"] if isinstance(asked, dict) else asked)
+        if "." in tool.name:  # from an imported file, which names its own agents
+            if "." in name:
+                return tool
+            name = f"{tool.name.rpartition('.')[0]}.{name}"
+        known = self.home.find("agents", name, loc)
+        about = "" if known is None else plain_text(str(known.content.get("description", "")))
+        return tool._replace(description=about)
+
+    def _check_tool(self, tool: DeclaredTool, called: str, loc: Loc) -> None:
+        """Reject tools whose commands a model must not choose, and names with another meaning."""
+        if tool.by_default_on_host:
+            message = (
+                f"{tool.name!r} runs commands, and a model would decide about them on the host"
+            )
+            hint = (
+                "declare where it runs: 'shell: {argv: […], in: NAME}', or 'in: host' for this host"
+            )
+            self._refuse("E407", message, loc, hint)
+        if tool.has_unread_parameters:
+            message = f"the parameters of {tool.name!r} are in no source that can be read"
+            hint = "declare its 'args', or name a function ('def') that calls it"
+            self._refuse("E402", message, loc, hint)
+        hint = "give the tool another name"
+        own = {
+            "skills": SKILL_TOOLS if "skills" in self.entry else (),
+            "code": [RUN] if "code" in self.entry else (),
+            "defer": [FIND] if "defer" in self.entry else (),
+            "context.clear": [READ_RESULT] if "clear" in (self.entry.get("context") or {}) else (),
+            "finish": CASE_TOOLS,
+        }
+        for key, names in own.items():
+            if called in names:
+                self._refuse("E103", f"agents get {called!r} from {key!r}", loc, hint)
+        named = self.handoffs.items()
+        to = next((other for other, known in named if called == HANDOFF + known), None)
+        if to is not None:
+            message = f"{called!r} is what models call to hand over to {to!r}, by 'handoffs'"
+            self._refuse("E103", message, loc, hint)
+
+    def _check_wire_names(self, tools: Sequence[ToolStep]) -> None:
+        """Report tools with the same wire name, as far as their names are known."""
+        names = [HANDOFF + handoff for handoff in self.handoffs.values()]
+        both = clash([*names, *(name for tool in tools for name in tool.names)])
+        if both is not None:
+            one, other, called = both
+            message = (
+                f"models allow no dots in names, and would call both {one!r} and {other!r} "
+                f"{called!r}"
+            )
+            self._refuse("E105", message, self._loc("tools"), "give one another name")
+
+    def _code(self) -> Plain | None:
+        """Return the environment in which its programs run, or None if it has none."""
+        entry = self.entry.get("code")
+        if entry is None:
+            return None
+        loc = self._loc("code", "in")
+        use = self.environments.get(entry["in"])
+        if use is None:
+            hint = did_you_mean(entry["in"], self.environments) or "name one of its 'environments'"
+            self._refuse("E401", f"the agent has no environment {entry['in']!r}", loc, hint)
+            return None
+        [name] = use
+        found = self.home.find("environments", name, loc)
+        kind = None if found is None else found.content.get("kind")
+        if kind != "python":
+            message = f"programs run in an environment of kind 'python', and {name!r} is a {kind!r}"
+            self._refuse("E103", message, loc, "declare another environment for them")
+        return use
+
+    def _check_used(self, tools: Sequence[ToolStep], code: Plain | None) -> None:
+        """Warn about environments that none of the tools uses."""
+        uses = [
+            use
+            for tool in tools
+            for use in (tool.action.get("in", {}), *tool.action.get("environments", {}).values())
+        ]
+        for name, use in self.environments.items():
+            if use not in uses and use != code:
+                message = f"none of its tools works in the environment {name!r}"
+                hint = "a function takes it by a parameter of this name, or in 'runtime_resources'"
+                self._refuse("W105", message, self._loc("environments"), hint)
+
+    def _deferred(self, tools: Sequence[ToolStep]) -> list[str]:
+        """Return names and globs of the tools that the model must find."""
+        globs = self.entry["defer"]
+        named = [tool.name for tool in tools if tool.served is None]
+        servers = [tool.served["server"] for tool in tools if tool.served is not None]
+        for place, glob in enumerate(globs):
+            of_server = any(glob.startswith(f"{server}.") for server in servers)
+            if not of_server and not any(fnmatchcase(name, glob) for name in named):
+                hint = did_you_mean(glob, named) or "it has to be among its 'tools'"
+                message = f"the agent has no tool {glob!r}"
+                self._refuse("E401", message, self._loc("defer", place), hint)
+        return list(globs)
+
+    def _choice(self, tools: Sequence[ToolStep]) -> str | None:
+        """Return the tool that the agent must call, by its name in the flow."""
+        choice: str | None = self.entry.get("tool_choice")
+        known = [*(tool.name for tool in tools), *(HANDOFF + handoff for handoff in self.handoffs)]
+        known += [FIND] if "defer" in self.entry else []
+        known += [RUN] if "code" in self.entry else []
+        if choice is not None and choice not in CHOICES and choice not in known:
+            hint = f"say {', '.join(CHOICES)}, or one of {', '.join(known) or 'its tools'}"
+            message = f"the agent has no tool {choice!r}"
+            self._refuse("E401", message, self._loc("tool_choice"), hint)
+        other = (choice or "").removeprefix(HANDOFF)
+        is_handoff = other != choice and other in self.handoffs
+        return HANDOFF + self.handoffs[other] if is_handoff else choice
 
 
 def _title(agent: Declared, called: str) -> str:
@@ -255,380 +640,16 @@ def _title(agent: Declared, called: str) -> str:
     return str(plain_text(agent.content.get("title", called)))
 
 
-def _named(agent: Declared, *path: str) -> Plain:
-    """Return the location of a function or type of the program that an agent names at a path."""
-    named: Any = agent.content
-    for key in path:
-        named = named[key]
-    if not isinstance(named, str):
-        return named  # a flow made from Python objects declares more about it
-    return {**agent.home.function(named, (*agent.loc, *path))}
-
-
-def _call_limit(agent: Declared) -> tuple[str, int] | None:
-    """Return an agent's identity and call limit, or None if its calls are unlimited."""
-    most = agent.content.get("limits", {}).get("calls")
-    if most is None:
-        return None
-    return f"{agent.name} {digest({**agent.content})}", most
-
-
-def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:
-    """Return the environments of an agent, by the names under which its tools look them up."""
-    parts: dict[str, dict[str, Plain]] = {}
-    for called, use in agent.content.get("environments", {}).items():
-        [(environment, args)] = use.items()
-        if agent.home.find("environments", environment, (*agent.loc, "environments")) is None:
-            continue
-        path = f"inputs.{_ENVIRONMENTS}" + "".join(
-            f"[{json.dumps(key)}]" for key in (name, called, environment)
-        )
-        parts[called] = {
-            environment: {
-                entry: f"${{{{ {path}[{json.dumps(entry)}] }}}}" if _is_computed(value) else value
-                for entry, value in args.items()
-            }
-        }
-    return parts
-
-
 def _is_computed(value: Plain) -> bool:
     return "${{" in json.dumps(value)
 
 
-def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> Reducer | None:
-    """Return how to reduce a conversation that no longer fits its model, if declared."""
-    entry = agent.content.get("context")
-    if entry is None:
-        return None
-    most, how, clear = entry.get("max_tokens"), entry.get("reduce", "drop"), entry.get("clear", 0)
-    if how in REDUCTIONS:
-        return Reducer(most, summarizes=how == SUMMARIZE, clear=clear)
-    loc: Loc = (*agent.loc, "context", "reduce")
-    tool = _summarizer(agent, how, loc, environments, REDUCTIONS)
-    if tool is None:
-        return None
-    step = declared_tool(tool, {"agents": {}})
-    return Reducer(most, tool=step, arguments=_arguments(tool), clear=clear)
-
-
-def _handoffs(
-    agent: Declared,
-    handoffs: Mapping[str, str],
-    environments: Mapping[str, Mapping[str, Plain]],
-) -> tuple[dict[str, HandoffFilter], dict[str, Plain]]:
-    """Return the filters of an agent's handoffs, and the schemas of their arguments."""
-    filters: dict[str, HandoffFilter] = {}
-    arguments: dict[str, Plain] = {}
-    for place, entry in enumerate(agent.content.get("handoffs", [])):
-        called, sees, args = handoffs.get(entry["agent"]), entry.get("sees"), entry.get("args")
-        loc: Loc = (*agent.loc, "handoffs", place)
-        if called is None:  # reported already
-            continue
-        if args is not None and args.get("type") != "object":
-            message = "the arguments of a handoff are an object, as those of any tool"
-            agent.home.refuse("E103", message, (*loc, "args"), "use {type: object, properties: …}")
-        if args is not None:
-            arguments[called] = args
-        if isinstance(sees, int) or sees in SEES[1:]:
-            filters[called] = HandoffFilter(sees)
-        elif sees is not None and sees not in SEES:
-            tool = _summarizer(agent, sees, (*loc, "sees"), environments, SEES)
-            if tool is not None:
-                step = declared_tool(tool, {"agents": {}})
-                filters[called] = HandoffFilter("summary", step, _arguments(tool))
-    return filters, arguments
-
-
-def _summarizer(
-    agent: Declared,
-    name: str,
-    loc: Loc,
-    environments: Mapping[str, Mapping[str, Plain]],
-    words: Sequence[str],
-) -> DeclaredTool | None:
-    """Return a tool that summarizes a conversation, or None after reporting that it cannot."""
-    tools = agent.home.tools(name, loc, environments, words)
-    if not tools:
-        return None
-    [tool, *_] = tools
-    if "messages" not in _arguments(tool):
-        hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
-        message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
-        agent.home.refuse("E401", message, loc, hint)
-    else:
-        _needs_more(agent, tool, loc, ["messages", "summary"], "tool that summarizes")
-    return tool
-
-
-def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentCheck]:
-    """Return the tools that check prompts and answers of an agent."""
-    agent_checks: list[AgentCheck] = []
-    for place, entry in enumerate(agent.content.get("checks", [])):
-        when: Literal["before", "after"] = "before" if "before" in entry else "after"
-        loc: Loc = (*agent.loc, "checks", place, when)
-        needed = "prompt" if when == "before" else "answer"
-        if when not in entry:  # reported already
-            continue
-        for tool in agent.home.tools(entry[when], loc, environments)[:1]:
-            names = _arguments(tool)
-            if needed not in names:
-                hint = f"give it an argument {needed!r}"
-                message = f"{tool.name!r} takes no {needed!r}: it cannot check one"
-                agent.home.refuse("E401", message, loc, hint)
-                continue
-            if any(check.tool.name == tool.name and check.when == when for check in agent_checks):
-                agent.home.refuse("E105", f"{tool.name!r} checks this twice", loc, "name it once")
-                continue
-            tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
-            given = [name for name in CHECK_ARGUMENTS if name in ("prompt", needed)]
-            if _needs_more(agent, tool, loc, given, f"check {when!r}"):
-                continue
-            known = [name for name in given if name in names]
-            beside, arriving = entry.get("beside", False), None
-            if beside and (why := _not_beside(agent, tool, when, tells=tells)):
-                agent.home.refuse("E103", why, (*loc[:-1], "beside"), "leave it out")
-            elif beside and when == "after":
-                beside, arriving = False, _function(agent, tool, loc)
-            checked = declared_tool(tool, {"agents": {}})
-            agent_checks.append(AgentCheck(checked, when, tells, known, beside, arriving))
-    return agent_checks
-
-
-def _function(agent: Declared, tool: DeclaredTool, loc: Loc) -> Plain:
-    """Return the location of the Python function that a tool calls, or None."""
-    if "agent_function" in tool.declaration:
-        return tool.declaration["agent_function"]["function"]
-    named = tool.declaration.get("python", {}).get("function")
-    return None if named is None else {**agent.home.function(named, loc)}
-
-
-def _not_beside(agent: Declared, tool: DeclaredTool, when: str, *, tells: bool) -> str:
-    """Return why a check cannot run beside a request, or the empty text."""
-    if when == "after":
-        more = {"approval", "bind", "environments", "in"} & {*tool.declaration, *tool.modifiers}
-        if more or not {"python", "agent_function"} & set(tool.declaration):
-            return "only a Python function, without approval and environment, judges arriving text"
-        if "returns" in agent.content or agent.content.get("finish") == "tools":
-            return "with 'returns' or 'finish: tools', arriving text is not the answer"
-        return ""
-    if tells:
-        return "'then' sends the error to the model, which must know the error before it answers"
-    if any("before_turn" in hook for hook in agent.content.get("hooks", [])):
-        return "a hook 'before_turn' decides about the request, after the checks"
-    return ""
-
-
-def _code(agent: Declared, environments: Mapping[str, dict[str, Plain]]) -> Plain | None:
-    """Return the environment in which programs of an agent run, or None if it has none."""
-    entry = agent.content.get("code")
-    if entry is None:
-        return None
-    loc: Loc = (*agent.loc, "code", "in")
-    use = environments.get(entry["in"])
-    if use is None:
-        hint = did_you_mean(entry["in"], environments) or "name one of its 'environments'"
-        message = f"the agent has no environment {entry['in']!r}"
-        agent.home.refuse("E401", message, loc, hint)
-        return None
-    [name] = use
-    found = agent.home.find("environments", name, loc)
-    kind = None if found is None else found.content.get("kind")
-    if kind != "python":
-        message = f"programs run in an environment of kind 'python', and {name!r} is a {kind!r}"
-        agent.home.refuse("E103", message, loc, "declare another environment for them")
-    return use
-
-
-def _deferred(agent: Declared, tools: Sequence[ToolStep]) -> list[str]:
-    """Return names and globs of the tools that the model must find."""
-    globs = agent.content["defer"]
-    named = [tool.name for tool in tools if tool.served is None]
-    servers = [tool.served.server for tool in tools if tool.served is not None]
-    for place, glob in enumerate(globs):
-        of_server = any(glob.startswith(f"{server}.") for server in servers)
-        if not of_server and not any(fnmatchcase(name, glob) for name in named):
-            hint = did_you_mean(glob, named) or "it has to be among its 'tools'"
-            message = f"the agent has no tool {glob!r}"
-            agent.home.refuse("E401", message, (*agent.loc, "defer", place), hint)
-    return list(globs)
-
-
-def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentHook]:
-    """Return the tools around the turns and calls of an agent."""
-    hooks: list[AgentHook] = []
-    for place, entry in enumerate(agent.content.get("hooks", [])):
-        when: Any = next((name for name in HOOK_ARGUMENTS if name in entry), None)
-        if when is None:  # reported already
-            continue
-        loc: Loc = (*agent.loc, "hooks", place, when)
-        globs = entry.get("tools", [])
-        given = [*HOOK_ARGUMENTS[when]]
-        if globs and when not in OF_CALLS:
-            message = f"'tools' is about calls, and {when!r} about turns"
-            agent.home.refuse(
-                "E103", message, (*agent.loc, "hooks", place, "tools"), "leave it out"
-            )
-        for tool in agent.home.tools(entry[when], loc, environments)[:1]:
-            names = _arguments(tool)
-            if _needs_more(agent, tool, loc, given, f"hook {when!r}"):
-                continue
-            if any(hook.tool.name == tool.name and hook.when == when for hook in hooks):
-                agent.home.refuse("E105", f"{tool.name!r} is there twice", loc, "name it once")
-                continue
-            known = [name for name in given if name in names]
-            hooks.append(AgentHook(declared_tool(tool, {"agents": {}}), when, known, globs))
-    return hooks
-
-
-def _needs_more(
-    agent: Declared, tool: DeclaredTool, loc: Loc, given: Sequence[str], what: str
-) -> bool:
-    """Report a tool that needs other arguments than it is given, and return whether it does."""
-    required = (tool.args or {}).get("required", ())
-    unknown = next((name for name in required if name not in given), None)
-    if unknown is not None:
-        message = f"{tool.name!r} needs {unknown!r}, which no {what} is given"
-        agent.home.refuse("E401", message, loc, f"take some of {', '.join(given)}")
-    return unknown is not None
+def _step_of(tool: DeclaredTool) -> ToolStep:
+    return declared_tool(tool, {"agents": {}})
 
 
 def _arguments(tool: DeclaredTool) -> list[str]:
     return list((tool.args or {}).get("properties", {}))
-
-
-def _tools(
-    agent: Declared,
-    adapter: Mapping[str, Plain],
-    environments: Mapping[str, Mapping[str, Plain]],
-    handoffs: Mapping[str, str],
-) -> list[ToolStep]:
-    """Return the tools of an agent, each once, even if several names or globs match it."""
-    steps: dict[str, ToolStep] = {}
-    served: dict[str, list[DeclaredTool]] = {}
-    """Server → globs for its tools. A single step calls any of them."""
-    for place, use in enumerate(agent.content.get("tools", [])):
-        pattern, loc = use["tool"], (*agent.loc, "tools", place)
-        for tool in agent.home.tools(pattern, loc, environments):
-            called = _name_of_use(agent, use, tool, loc)
-            _check_tool(agent, tool, called, loc, handoffs)
-            one = _described(agent, tool, loc)
-            if one.name == ASK:
-                steps.setdefault(called, question(one, called))
-            elif one.server is None:
-                steps.setdefault(called, declared_tool(one, adapter, called))
-            elif GLOB.isdisjoint(one.server.pattern):
-                steps.setdefault(one.name, tools_of_server([one], one.name, adapter, agent.prefix))
-            else:
-                served.setdefault(one.server.server, []).append(one)
-    for server, ones in served.items():
-        steps[f"{server}.*"] = tools_of_server(ones, server, adapter, agent.prefix)
-    return list(steps.values())
-
-
-def _name_of_use(agent: Declared, use: Mapping[str, Plain], tool: DeclaredTool, loc: Loc) -> str:
-    """Return the name by which the model calls a tool."""
-    if "as" not in use:
-        return tool.name
-    if tool.server is not None or not GLOB.isdisjoint(use["tool"]):
-        message = f"{use['tool']!r} cannot have another name: the server names its tools"
-        if tool.server is None:
-            message = f"{use['tool']!r} may be several tools, and 'as' is the name of one"
-        agent.home.refuse("E103", message, (*loc, "as"), "leave it out")
-    return str(use["as"])
-
-
-def _described(agent: Declared, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
-    """Return a tool with a description, which for an agent defaults to the agent's description."""
-    asked: Any = tool.declaration.get("agent")
-    if tool.description or asked is None:
-        return tool
-    name = str(asked["name"] if isinstance(asked, dict) else asked)
-    if "." in tool.name:  # from an imported file, which names its own agents
-        if "." in name:
-            return tool
-        name = f"{tool.name.rpartition('.')[0]}.{name}"
-    known = agent.home.find("agents", name, loc)
-    about = "" if known is None else plain_text(str(known.content.get("description", "")))
-    return tool._replace(description=about)
-
-
-def _check_tool(
-    agent: Declared, tool: DeclaredTool, called: str, loc: Loc, handoffs: Mapping[str, str]
-) -> None:
-    """Reject tools whose commands a model must not choose, and names with another meaning."""
-    if tool.by_default_on_host:
-        message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
-        hint = "declare where it runs: 'shell: {argv: […], in: NAME}', or 'in: host' for this host"
-        agent.home.refuse("E407", message, loc, hint)
-    if tool.has_unread_parameters:
-        message = f"the parameters of {tool.name!r} are in no source that can be read"
-        hint = "declare its 'args', or name a function ('def') that calls it"
-        agent.home.refuse("E402", message, loc, hint)
-    hint = "give the tool another name"
-    if called in SKILL_TOOLS and "skills" in agent.content:
-        agent.home.refuse("E103", f"agents get {called!r} from 'skills'", loc, hint)
-    if called == RUN and "code" in agent.content:
-        agent.home.refuse("E103", f"agents get {called!r} from 'code'", loc, hint)
-    if called == FIND and "defer" in agent.content:
-        agent.home.refuse("E103", f"agents get {called!r} from 'defer'", loc, hint)
-    if called == READ_RESULT and "clear" in (agent.content.get("context") or {}):
-        agent.home.refuse("E103", f"agents get {called!r} from 'context.clear'", loc, hint)
-    if called in CASE_TOOLS:
-        agent.home.refuse("E103", f"agents get {called!r} from 'finish'", loc, hint)
-    to = next((other for other, known in handoffs.items() if called == HANDOFF + known), None)
-    if to is not None:
-        message = f"{called!r} is what models call to hand over to {to!r}, by 'handoffs'"
-        agent.home.refuse("E103", message, loc, hint)
-
-
-def _check_wire_names(
-    agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]
-) -> None:
-    """Report tools with the same wire name, as far as their names are known."""
-    names = [HANDOFF + handoff for handoff in handoffs.values()]
-    for tool in tools:
-        names += [tool.name] if tool.served is None or not tool.served.any else tool.served.named
-    both = clash(names)
-    if both is not None:
-        one, other, called = both
-        message = (
-            f"models allow no dots in names, and would call both {one!r} and {other!r} {called!r}"
-        )
-        agent.home.refuse("E105", message, (*agent.loc, "tools"), "give one another name")
-
-
-def _check_used(
-    agent: Declared,
-    environments: Mapping[str, Mapping[str, Plain]],
-    tools: Sequence[ToolStep],
-    code: Plain | None,
-) -> None:
-    """Warn about environments that none of the tools uses."""
-    uses = [
-        use
-        for tool in tools
-        for use in (tool.action.get("in", {}), *tool.action.get("environments", {}).values())
-    ]
-    for name, use in environments.items():
-        if use not in uses and use != code:
-            message = f"none of its tools works in the environment {name!r}"
-            hint = "a function takes it by a parameter of this name, or in 'runtime_resources'"
-            agent.home.refuse("W105", message, (*agent.loc, "environments"), hint)
-
-
-def _choice(agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]) -> str | None:
-    """Return the tool that an agent must call, by its name in the flow."""
-    choice: str | None = agent.content.get("tool_choice")
-    known = [*(tool.name for tool in tools), *(HANDOFF + handoff for handoff in handoffs)]
-    known += [FIND] if "defer" in agent.content else []
-    known += [RUN] if "code" in agent.content else []
-    if choice is not None and choice not in CHOICES and choice not in known:
-        hint = f"say {', '.join(CHOICES)}, or one of {', '.join(known) or 'its tools'}"
-        loc = (*agent.loc, "tool_choice")
-        agent.home.refuse("E401", f"the agent has no tool {choice!r}", loc, hint)
-    other = (choice or "").removeprefix(HANDOFF)
-    return HANDOFF + handoffs[other] if other != choice and other in handoffs else choice
 
 
 def _instructions(agent: Declared) -> Plain:

@@ -9,17 +9,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flowengine.agents.call_answers import ERROR, as_text, is_in_file, tool_message
 from flowengine.agents.conversation import answers_to
+from flowengine.agents.hook_results import call_seen
 from flowengine.agents.programs import MOST_CALLS, PLACE, RUN, parameters
 from flowengine.agents.text_calls.arguments import bind
-from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall
-from flowengine.agents.tool_answers import TEXT_FILE, as_text, envelope
+from flowengine.agents.text_calls.marked_form import CallFault, ModelCall
+from flowengine.agents.tool_answers import TEXT_FILE, envelope
 from flowengine.agents.turns import AgentTurn
 from flowengine.sdk import Plain, StepContext
 from flowengine.sdk.texts.received import received_json
 from flowengine.sdk.texts.sizes import size_text
-from flowengine.sdk.tools.call_answers import ERROR, is_in_file, tool_message
-from flowengine.sdk.tools.hook_results import call_seen
 from flowengine.sdk.values.read_only import plain
 
 _LARGEST_RESULT = 1024 * 1024
@@ -153,7 +153,6 @@ class ProgramRound:
         made: Mapping[str, Any] = ask if isinstance(ask, Mapping) else {}
         function, given = as_text(str(made.get("name", ""))[:64]), str(made.get("args"))
         call: dict[str, Plain] = {
-            "place": str(number),
             "handoff": "",
             "id": f"{self.call['id']}.{len(self.answers) + number}",
             "function": function,
@@ -164,8 +163,8 @@ class ProgramRound:
             arguments = json.loads(given)
         except (ValueError, RecursionError):
             arguments = given
-        bound, _ = bind(TextCall(function, arguments), self.turn.inner)
-        if isinstance(bound, InvalidCall):
+        bound, _ = bind(ModelCall(function, arguments), self.turn.inner)
+        if isinstance(bound, CallFault):
             message = tool_message(call["id"], function, f"{ERROR}{bound.message}")
             shown = f"{function!r} was not called: {bound.message}"
             return {

@@ -17,6 +17,7 @@ from typing import Any
 from flowengine.agents.models.provider_schemas import wire_name
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
+from flowengine.sdk.tools.schemas import record
 
 RUN = "run_program"
 """Name of the tool by which a model runs a program."""
@@ -88,11 +89,12 @@ def _is_name(text: str) -> bool:
     return is_plain and text.isidentifier() and not keyword.iskeyword(text)
 
 
-def offer(tools: Mapping[str, ToolOffer]) -> ToolOffer:
+def offer(tools: Mapping[str, ToolOffer], step: str = "") -> ToolOffer:
     """Return the tool that runs programs.
 
     Args:
         tools: The tools that programs can call, by the names of their functions.
+        step: The step that runs programs.
     """
     written = "\n\n".join(_signature(name, tool) for name, tool in tools.items())
     code: Plain = {"type": "string", "description": "The program."}
@@ -102,12 +104,8 @@ def offer(tools: Mapping[str, ToolOffer]) -> ToolOffer:
         "returns with 'return'. You see only that and what it prints, so return little. Tools are "
         "coroutines: 'await' each, or several at once with asyncio.gather. A failed call raises "
         f"ToolError. The same answers must lead to the same calls. The tools:\n\n{written}",
-        {
-            "type": "object",
-            "properties": {"code": code},
-            "required": ["code"],
-            "additionalProperties": False,
-        },
+        record({"code": code}),
+        step,
     )
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Any, cast
 
 from flowengine.agents import programs, termination, tool_search
+from flowengine.agents.call_answers import ERROR, tool_message
 from flowengine.agents.context_window import READ_RESULT, result_of
-from flowengine.agents.models.port import CallFault, Message, ModelCall, ModelReply, Usage
-from flowengine.agents.termination import GOING_ON, AgentEnd
-from flowengine.agents.turns import AgentTurn, TurnTool
+from flowengine.agents.models.port import Message, ModelReply
+from flowengine.agents.termination import NO_END, ended
+from flowengine.agents.text_calls.marked_form import CallFault, ModelCall, ToolOffer
+from flowengine.agents.turns import AgentTurn
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain
 from flowengine.sdk.python.conversions import Misfit
 from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.texts.received import received_json
-from flowengine.sdk.tools.call_answers import ERROR, tool_message
 from flowengine.sdk.values.read_only import plain
 from flowengine.sdk.values.validation import Validator
 
-_USAGE = tuple(field.name for field in fields(Usage))
-_ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
-"""Usage that is reported even if it is zero."""
 _LONGEST_NAME = 64
 """Maximum characters of the displayed name of a nonexistent tool."""
 
@@ -43,7 +40,7 @@ class ReplyReading:
         self.calls: list[dict[str, Plain]] = []
         self.reported: list[Message] = []
         """Messages for the model that need no calls."""
-        self.end = GOING_ON
+        self.end: dict[str, Plain] = NO_END
         self.idle = 0
         self.handed = ""
         self.found: list[str] = []
@@ -58,22 +55,21 @@ class ReplyReading:
             "told": self.reported,
             "idle": self.idle,
             "found": self.found,
-            "scripted": self.reply.scripted,
             "events": [dict(event) for event in self.reply.events],
         }
         first = self.turn.choice.get("model") or self.turn.models[0]
         if self.reply.model != first:
             output["instead_of"] = first
-        if self.end.outcome:
-            output["end"] = self.end.beside(self.reply.message.get("content"))
-        # Empty entries are omitted, because a journal stores many turns.
-        counts = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
-        usage = {name: one for name, one in counts if one or name in _ALWAYS}
+        if self.end["outcome"]:
+            said = self.reply.message.get("content")  # not repeated as the value of the end
+            is_said = isinstance(said, str) and said and self.end["value"] == said
+            output["end"] = {k: v for k, v in self.end.items() if k != "value" or not is_said}
         return {
             "message": self.reply.message,
             "calls": self.calls,
             "model": self.reply.model,
-            "usage": usage,
+            "usage": self.reply.usage.data(),
+            # Empty entries are omitted, because a journal stores many turns.
             **{name: value for name, value in output.items() if value},
         }
 
@@ -85,7 +81,7 @@ class ReplyReading:
         A call that ends the work is answered after the others, so that the conversation ends with
         it.
         """
-        ends: list[tuple[ModelCall, AgentEnd]] = []
+        ends: list[tuple[ModelCall, dict[str, Plain]]] = []
         by_id: dict[str | None, ModelCall | CallFault] = {
             call.id: call for call in self.reply.calls
         }
@@ -97,25 +93,25 @@ class ReplyReading:
             elif isinstance(told_call, ModelCall):
                 self._read_call(told_call, sent["function"]["arguments"])
             elif told_call is not None:
-                self._refuse(told_call.id, told_call.name or "", told_call.reason)
+                self._refuse(told_call.id, told_call.name or "", told_call.message)
         unread = any(fault.id is None for fault in self.reply.faults)
         for call, end in ends:
-            if unread and end.outcome == "resolved":
+            if unread and end["outcome"] == "resolved":
                 self._refuse(
                     call.id, call.name, "not ended, as your reply has a call that was not made."
                 )
                 continue
-            self.end = self.end if self.end.outcome else end
-            said = str(end.value or end.reason or "Noted.")
+            self.end = self.end if self.end["outcome"] else end
+            said = str(end["value"] or end["reason"] or "Noted.")
             self._add("", messages=[tool_message(call.id, call.name, said)], ends=True)
         for fault in self.reply.faults:
             if fault.id is None:
-                message: Message = {"role": "user", "content": fault.reason}
-                self._add_refused(fault.name, fault.reason, message)
+                message: Message = {"role": "user", "content": fault.message}
+                self._add_refused(fault.name, fault.message, message)
         if not self.reply.calls:
             self._idle("its calls could not be read", most=termination.FAULTS)
 
-    def _end_by(self, call: ModelCall) -> AgentEnd | None:
+    def _end_by(self, call: ModelCall) -> dict[str, Plain] | None:
         """Return the end that a call declares, or None."""
         if self.turn.answers or self.turn.tools[call.name].step:
             return None
@@ -148,7 +144,7 @@ class ReplyReading:
         content = f"Handed over to {to}."
         self._add("", to, **given, messages=[tool_message(call.id, call.name, content)])
 
-    def _run(self, call: ModelCall, offered: TurnTool, sent: str) -> None:
+    def _run(self, call: ModelCall, offered: ToolOffer, sent: str) -> None:
         program = programs.step_of(self.turn.name)
         if offered.step == program and any(call["step"] == program for call in self.calls):
             self._refuse(call.id, call.name, "a reply can run one program: put both into one.")
@@ -160,7 +156,7 @@ class ReplyReading:
         fails, was_told = termination.repeated(self.turn.messages, call.name, sent)
         if fails >= most:
             if was_told:
-                self.end = AgentEnd(
+                self.end = ended(
                     "not_resolved", None, f"{call.name} failed again and again", no_progress=True
                 )
             self._refuse(call.id, call.name, termination.REPEATED.format(most))
@@ -180,8 +176,7 @@ class ReplyReading:
         self._add("", messages=[message], refused=f"{what}: {reason}")
 
     def _add(self, step: str, handoff: str = "", **more: Plain) -> None:
-        place = str(len(self.calls) + 1)
-        self.calls.append({"place": place, "step": step, "handoff": handoff, **more})
+        self.calls.append({"step": step, "handoff": handoff, **more})
 
     # Text
 
@@ -190,7 +185,9 @@ class ReplyReading:
         by_tools = turn.agent["finish"] == "tools"
         by_word = termination.ended_by_word(self.text) if by_tools else None
         if by_word is not None:
-            self.end = by_word if by_word.outcome != "resolved" else self._answer(by_word.value)
+            self.end = (
+                by_word if by_word["outcome"] != "resolved" else self._answer(by_word["value"])
+            )
         elif self.reply.finish == "length":
             self._idle("its replies were cut off", termination.CUT_SHORT)
         elif not self.text.strip():
@@ -200,7 +197,7 @@ class ReplyReading:
         else:
             self.end = self._answer(self.text)
 
-    def _answer(self, value: Plain) -> AgentEnd:
+    def _answer(self, value: Plain) -> dict[str, Plain]:
         """Return the end by an answer. One that does not fit is returned to the model."""
         answer, reason = self._fitting(value)
         if reason is None:
@@ -237,19 +234,19 @@ class ReplyReading:
                 return value, describe(error)
         return value, None
 
-    def _answered(self, value: Plain) -> AgentEnd:
+    def _answered(self, value: Plain) -> dict[str, Plain]:
         """Return the end by an answer. One forced in the last turn does not count as resolved."""
         if not self.turn.answers:
-            return AgentEnd("resolved", value)
+            return ended("resolved", value)
         turns = self.turn.agent["max_turns"]
-        return AgentEnd("max_turns", value, f"it had to answer in the last of {turns} turns")
+        return ended("max_turns", value, f"it had to answer in the last of {turns} turns")
 
     def _idle(self, reason: str, message: str | None = None, most: int = termination.IDLE) -> None:
         """Count a reply without progress. Too many of them in a row end the work."""
         self.idle = self.turn.state["idle"] + 1
         if self.idle > most:
             reason = f"{reason}, {self.idle} times in a row"
-            self.end = AgentEnd("not_resolved", None, reason, no_progress=True)
+            self.end = ended("not_resolved", None, reason, no_progress=True)
         elif message is not None:
             self.reported.append({"role": "user", "content": message})
 

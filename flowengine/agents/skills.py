@@ -16,6 +16,7 @@ from flowengine.sdk.steps.generated_flows import Declared, Loc
 from flowengine.sdk.texts.flow_texts import literal_text, plain_text
 from flowengine.sdk.texts.received import received_text
 from flowengine.sdk.texts.visible_text import one_line
+from flowengine.sdk.tools.schemas import record
 
 # Skills: directories with instructions for a particular task, in the open Agent Skills format.
 #
@@ -229,7 +230,7 @@ def skill_tools(
         ToolStep(
             READ,
             "Reads a skill, or one of its files.",
-            _arguments({"name": names, "path": path}),
+            record({"name": names, "path": path}, ["name"]),
             {"agent_skill": {"does": "read", "skills": constants}},
             parallel=True,
             adapter=adapter,
@@ -241,7 +242,7 @@ def skill_tools(
             ToolStep(
                 COPY,
                 "Copies the files of a skill to where commands run. Returns their directory there.",
-                _arguments({"name": names}),
+                record({"name": names}),
                 {
                     "agent_skill": {"does": "copy", "skills": constants},
                     "environments": {ENVIRONMENT: place},
@@ -250,15 +251,6 @@ def skill_tools(
             )
         )
     return tools
-
-
-def _arguments(properties: dict[str, Plain]) -> dict[str, Plain]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": ["name"],
-        "additionalProperties": False,
-    }
 
 
 def place_of(agent: Declared) -> Plain | None:

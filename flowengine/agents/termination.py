@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
 
+from flowengine.agents.call_answers import ERROR
 from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.models.port import Message
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
 from flowengine.sdk.texts.untrusted import unmarked
-from flowengine.sdk.tools.call_answers import ERROR
-from flowengine.sdk.tools.hook_results import NO_END
 
 TURNS = 30
 """Default of `max_turns`."""
@@ -40,31 +37,21 @@ _REPEATED = re.compile(ERROR + re.escape(REPEATED).replace(r"\{\}", r"\d+"))
 CUT_SHORT = "Your reply was cut off by its length limit. Say it again, shorter."
 
 
-class AgentEnd(NamedTuple):
-    """How an agent's work ends."""
+def ended(
+    outcome: str, value: Plain = None, reason: str = "", *, no_progress: bool = False
+) -> dict[str, Plain]:
+    """Return how the work of agents ends, as the state of their flow has it.
 
-    outcome: str
-    """`resolved` or `not_resolved`. Empty: the work continues."""
-    value: Plain = None
-    reason: str = ""
-    no_progress: bool = False
-    """Whether it ends because there was no progress."""
-
-    def beside(self, content: Plain) -> Plain:
-        """Return the end as data, without a value that equals the text of its message.
-
-        Args:
-            content: Content of the message.
-        """
-        kept = self._asdict()
-        if isinstance(content, str) and content and self.value == content:
-            del kept["value"]
-        return kept
+    Args:
+        outcome: `resolved`, `not_resolved`, `max_turns` or `budget`. Empty: the work continues.
+        value: The answer.
+        reason: Why it ends so.
+        no_progress: Whether it ends because there was no progress.
+    """
+    return {"outcome": outcome, "value": value, "reason": reason, "no_progress": no_progress}
 
 
-GOING_ON = AgentEnd("")
-NOTHING = json.dumps(NO_END)
-"""An expression for it."""
+NO_END = ended("")
 
 
 # The case tools, which are never run
@@ -100,16 +87,16 @@ def case_offers() -> list[ToolOffer]:
     return [ToolOffer(name, tool.description, tool.args or {}) for name, tool in read]
 
 
-def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> AgentEnd | None:
+def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> dict[str, Plain] | None:
     """Return the end that a call declares, or None if it is not a case tool."""
     if name == RESOLVED:
-        return AgentEnd("resolved", arguments.get("result", ""))
+        return ended("resolved", arguments.get("result", ""))
     if name == NOT_RESOLVED:
-        return AgentEnd("not_resolved", None, str(arguments.get("reason", "")))
+        return ended("not_resolved", None, str(arguments.get("reason", "")))
     return None
 
 
-def ended_by_word(text: str) -> AgentEnd | None:
+def ended_by_word(text: str) -> dict[str, Plain] | None:
     """Return the end that a reply names in its text, or None if it names none.
 
     The name must begin the first or the last line of the reply, alone or followed by a colon and
@@ -121,7 +108,7 @@ def ended_by_word(text: str) -> AgentEnd | None:
         if match and sum(line.lstrip().startswith("```") for line in lines) % 2 == 0:
             lines[place] = lines[place][match.end(1) :].lstrip(" \t*_:.")
             rest = "\n".join(lines).strip()
-            return AgentEnd(CASE_TOOLS[match[1]], rest if match[1] == RESOLVED else None, rest)
+            return ended(CASE_TOOLS[match[1]], rest if match[1] == RESOLVED else None, rest)
     return None
 
 

@@ -11,20 +11,25 @@ import json
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from flowengine.agents.call_answers import (
+    ERROR,
+    address,
+    as_text,
+    image_message,
+    said_by_people,
+)
 from flowengine.agents.models.conversations import parted
-from flowengine.sdk import Plain, StepContext, ToolError, ValidationError
+from flowengine.sdk import Plain, StepContext, ToolError
 from flowengine.sdk.steps.step_kind import AsText
 from flowengine.sdk.texts.received import received_json
 from flowengine.sdk.texts.untrusted import all_unmarked, has_text, marked
 from flowengine.sdk.texts.visible_text import Ends, ends_in_bytes, ends_in_characters
-from flowengine.sdk.tools.call_answers import ERROR, address, image_message, said_by_people
 from flowengine.sdk.tools.tool_calls import LARGEST_IMAGE, MOST_IMAGES, media_type
-from flowengine.sdk.values.plain_values import to_plain
 from flowengine.sdk.values.read_only import Joined, plain, unwrapped
 
 _REFERENCE = re.compile(r"artifact:([0-9a-f]{64})")
@@ -136,8 +141,6 @@ def illustrated(messages: Sequence[Any], find: Find) -> Sequence[Any]:
 
 LIMIT = 10_000
 """Maximum characters of a result shown to the model."""
-_OBJECT = re.compile(r"<(?:[^<>]|<\w+>){0,200} at 0x[0-9a-fA-F]+>?")
-"""The text of an object without its own text."""
 TEXT_FILE = "result.txt"
 """Name of a file with a value that is text. Others have JSON."""
 _LARGEST_VALUE = 64 * 1024
@@ -214,48 +217,6 @@ def _kept(context: StepContext, value: Any) -> dict[str, Plain]:
         return {"value": data}
     file = context.execution.artifacts.put(context.mask(text).encode(errors="replace"), name)
     return {"value": {**file}, "in_file": True}
-
-
-def as_text(value: Any) -> str:
-    """Return a value as the text of a message.
-
-    Raises:
-        ToolError: A part of it is no data but an object such as an iterator.
-    """
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=_as_data)
-    except (TypeError, ValueError, RecursionError):  # such as a map with other keys
-        made = _as_data(value)
-        text = made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
-    return text.encode("utf-8", "replace").decode()
-
-
-def _as_data(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", "backslashreplace")
-
-    try:
-        return to_plain(value, number_keys=True)
-    except ValidationError:
-        pass
-    try:
-        text = str(value)
-    except Exception as error:  # such as of a value that is nested too deeply
-        return f"{type(value).__name__} without a text: {type(error).__name__}"
-    if (match := _OBJECT.search(text)) or isinstance(value, Iterator):
-        what = match[0] if match else text
-        raise ToolError(
-            f"the tool was called, but its result contains {what}, which is no data: it has to "
-            "return text, numbers, lists or maps",
-            retryable=False,
-        )
-    return text
 
 
 def _plain_context(update: Mapping[str, Any]) -> dict[str, Plain]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
+from flowengine.sdk.tools.schemas import record
 
 FIND = "find_tools"
 MOST = 5
@@ -38,12 +39,7 @@ def finder(deferred: Sequence[ToolOffer]) -> ToolOffer:
         FIND,
         f"Finds further tools by what they do. There are {len(deferred)}{of}. "
         "Those found can be called from your next reply on.",
-        {
-            "type": "object",
-            "properties": {"query": query},
-            "required": ["query"],
-            "additionalProperties": False,
-        },
+        record({"query": query}),
     )
 
 

@@ -5,37 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 from flowengine.sdk import Plain
-from flowengine.sdk.steps.generated_flows import GLOB, DeclaredTool, Offered
+from flowengine.sdk.steps.generated_flows import GLOB, DeclaredTool
+from flowengine.sdk.tools.schemas import record
 
 ASK = "std.ask"
-
-
-@dataclass(frozen=True)
-class CalledServerTools:
-    """Tools of a server that one step calls."""
-
-    server: str
-    """Name of the server in the file of the agent."""
-    session: str
-    """Name of the session with the server, which is its name in the file of the flow."""
-    patterns: Sequence[str]
-    """Names on the server, or globs."""
-    any: bool
-    """Whether the step calls any matching tool. Otherwise it calls a single one by name."""
-    include: Sequence[str] | None = None
-    """Names or globs of the tools to offer. None: all."""
-    exclude: Sequence[str] = ()
-    bound: Sequence[str] = ()
-    """Arguments that the flow fixes."""
-
-    @property
-    def named(self) -> list[str]:
-        """Tools with known names before the server lists them, in the form offered to models."""
-        names = [name for name in self.include or () if GLOB.isdisjoint(name)]
-        known = (name for name in names if allowed(name, self.patterns, self.exclude))
-        return [f"{self.server}.{name}" for name in known]
 
 
 @dataclass(frozen=True)
@@ -50,9 +26,12 @@ class ToolStep:
     action: Mapping[str, Plain]
     """The action of the step, in long form. Its arguments are `call.args`."""
     parallel: bool = False
-    served: CalledServerTools | None = None
+    served: Mapping[str, Any] | None = None
     """The tool or tools of a server. Their descriptions are known once the server has listed them.
-    """
+
+    `server` and `session`: its names in the files of the agent and of the flow. `patterns`: names
+    on the server, or globs. `include` and `exclude`: the tools that may be offered. `bound`:
+    arguments that the flow fixes."""
     adapter: Mapping[str, Plain] | None = None
     """Further arguments of the adapter. None: the action is a flow or a question, whose result is
     plain data without an adapter."""
@@ -67,6 +46,22 @@ class ToolStep:
     """Whether it only waits. Several such calls can wait in parallel."""
     background: bool = False
     """Whether a call starts a separate execution."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether the step calls any tool of a server, not a single one by its name."""
+        return self.served is not None and self.served["server"] == self.name
+
+    @property
+    def names(self) -> list[str]:
+        """The names offered to models, as far as they are known before a server lists its tools."""
+        if self.served is None or not self.is_any:
+            return [self.name]
+        names = [name for name in self.served["include"] or () if GLOB.isdisjoint(name)]
+        known = (
+            name for name in names if allowed(name, self.served["patterns"], self.served["exclude"])
+        )
+        return [f"{self.name}.{name}" for name in known]
 
 
 def declared_tool(tool: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> ToolStep:
@@ -106,12 +101,7 @@ def question(tool: DeclaredTool, called: str) -> ToolStep:
     return ToolStep(
         name=called,
         description="Asks a person, and returns the answer.",
-        parameters={
-            "type": "object",
-            "properties": {"question": text},
-            "required": ["question"],
-            "additionalProperties": False,
-        },
+        parameters=record({"question": text}),
         action={"call": tool.name},
         given={"question": "${{ call.args.question }}"},
         waits=True,
@@ -131,15 +121,15 @@ def tools_of_server(
     """
     one = ones[0]
     assert one.server is not None
-    served = CalledServerTools(
-        server=one.server.server,
-        session=prefix + one.server.server,
-        patterns=[each.server.pattern for each in ones if each.server is not None],
-        any=called == one.server.server,
-        include=one.server.include,
-        exclude=one.server.exclude,
-        bound=[*one.declaration.get("bind", {})],
-    )
+    include = one.server.include
+    served: dict[str, Plain] = {
+        "server": one.server.server,
+        "session": prefix + one.server.server,
+        "patterns": [each.server.pattern for each in ones if each.server is not None],
+        "include": None if include is None else [*include],
+        "exclude": [*one.server.exclude],
+        "bound": [*one.declaration.get("bind", {})],
+    }
     return ToolStep(
         name=called,
         description=one.description,
@@ -172,29 +162,24 @@ def allowed(name: str, include: Sequence[str] | None, exclude: Sequence[str]) ->
     return not any(fnmatchcase(name, glob) for glob in exclude)
 
 
-def offered(served: CalledServerTools) -> Offered:
-    """Return where a calling step finds the offer made to the model."""
-    own = "${{ call.offered.tool }}" if served.any else ""
-    return Offered("${{ call.offered.parameters }}", "${{ call.offered.digest }}", own)
+def offered(tool: ToolStep) -> dict[str, str]:
+    """Return where the step of a server's tool finds the offer made to the model."""
+    offer = {"schema": "${{ call.offered.parameters }}", "digest": "${{ call.offered.digest }}"}
+    return {**offer, "tool": "${{ call.offered.tool }}"} if tool.is_any else offer
 
 
-def wanted(steps: Iterable[tuple[CalledServerTools, str]], names: Sequence[str]) -> Plain:
+def wanted(steps: Iterable[tuple[ToolStep, str]]) -> Plain:
     """Return the server tools to offer to an agent, in the form that `server_tools.offered` takes.
 
     Args:
-        steps: Tools of servers, with the steps that call them.
-        names: Names of its other tools.
+        steps: The tools of the agent, with the steps that call them.
     """
     servers: dict[str, dict[str, Plain]] = {}
-    for offer, step in steps:
-        use: dict[str, Plain] = {
-            "server": offer.server,
-            "session": offer.session,
-            "patterns": {},
-            "include": None if offer.include is None else [*offer.include],
-            "exclude": [*offer.exclude],
-            "bound": [*offer.bound],
-        }
-        patterns = servers.setdefault(offer.session, use)["patterns"]
-        patterns |= dict.fromkeys(offer.patterns, step)
-    return {"servers": [*servers.values()], "names": [*names]}
+    names: list[Plain] = []
+    for tool, step in steps:
+        if tool.served is None:
+            names.append(tool.name)
+            continue
+        use = servers.setdefault(tool.served["session"], {**tool.served, "patterns": {}})
+        use["patterns"] |= dict.fromkeys(tool.served["patterns"], step)
+    return {"servers": [*servers.values()], "names": names}

@@ -44,7 +44,6 @@ class TakenRound:
         self.round = AgentRound(
             self.agent, self.state, None if answers is None else plain(answers), context.caught
         )
-        self.made: Result | AskModel | Summarize | None = None
 
     @property
     def opens(self) -> bool:
@@ -73,10 +72,9 @@ class TakenRound:
     def go(self) -> Result | AskModel | Summarize:
         """Go as far as possible without the model, once the conversation has begun."""
         try:
-            self.made = self.round.go()
+            return self.round.go()
         except LastingError as lasting:
-            self.made = {"error": plain(lasting.error)}
-        return self.made
+            return {"error": plain(lasting.error)}
 
     def made_again(self) -> Result | AskModel | Summarize:
         """Go as far as possible without the model, for display or in a test case."""

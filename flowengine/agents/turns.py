@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from flowengine.agents import programs, termination, tool_search
 from flowengine.agents.actions import Reply, display_name
@@ -30,16 +30,6 @@ from flowengine.sdk.values.read_only import plain
 HANDOFF = "transfer_to_"
 _CONVERSATIONS = KnownConversations()
 LAST = "This is your last turn: answer now, from what you know. No tool can be called any more."
-
-
-class TurnTool(NamedTuple):
-    """A tool on offer in a turn."""
-
-    offer: ToolOffer
-    step: str
-    """The step that runs a call of it. Empty: the turn answers the call itself."""
-    handoff: str = ""
-    """The agent to which it hands off."""
 
 
 class AgentTurn:
@@ -90,11 +80,11 @@ class AgentTurn:
         self.inner: dict[str, ToolOffer] = {}
         """The tools that programs can call, by the names of their functions."""
         offered = [one for one in self._offered() if self._chosen(one)]
-        self.steps = {one.offer.name: one.step for one in offered}
+        self.steps = {one.name: one.step for one in offered}
         """The step of each tool, also of those that only programs can call."""
-        self.tools = {one.offer.name: one for one in self._with_programs(offered)}
+        self.tools = {one.name: one for one in self._with_programs(offered)}
         if (state.get("window") or {}).get("cleared"):
-            self.tools.setdefault(READ_RESULT, TurnTool(result_reader(), ""))
+            self.tools.setdefault(READ_RESULT, result_reader())
         self.convert: Callable[[Plain], object] | None = None
         """Converts an answer to the type that the agent returns, or raises."""
         self.judges: Judges | None = None
@@ -194,7 +184,7 @@ class AgentTurn:
         agent = self.agent
         # The last turn offers the tools as well, and new messages come last. Providers cache
         # prefixes.
-        offers = tuple(tool.offer for tool in self.tools.values())
+        offers = tuple(self.tools.values())
         choice = "none" if self.answers else self.choice.get("tool_choice", agent["tool_choice"])
         known = _CONVERSATIONS.of(self.conversation, self.messages)
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
@@ -216,63 +206,54 @@ class AgentTurn:
             conversation=self.conversation,
         )
 
-    def _chosen(self, tool: TurnTool) -> bool:
+    def _chosen(self, tool: ToolOffer) -> bool:
         """Return whether a hook leaves a tool on offer. The tools that end the work always stay."""
         globs = self.choice.get("tools")
         if globs is None or not (tool.step or tool.handoff):
             return True
-        return any(fnmatchcase(tool.offer.name, glob) for glob in globs)
+        return any(fnmatchcase(tool.name, glob) for glob in globs)
 
-    def _with_programs(self, tools: list[TurnTool]) -> list[TurnTool]:
+    def _with_programs(self, tools: list[ToolOffer]) -> list[ToolOffer]:
         """Return the tools on offer. Programs call all of them except for the direct ones."""
         code = self.agent.get("code")
         if code is None:
             return tools
-        later = {offer.name for offer in self.deferred}
         inner = [
-            one.offer
+            one
             for one in tools
             if one.step
-            and one.offer.name not in later
-            and not any(fnmatchcase(one.offer.name, glob) for glob in code["direct"])
+            and one not in self.deferred
+            and not any(fnmatchcase(one.name, glob) for glob in code["direct"])
         ]
         self.inner = programs.functions(inner)
-        run = TurnTool(programs.offer(self.inner), programs.step_of(self.name))
-        return [run, *(one for one in tools if one.offer not in inner)]
+        run = programs.offer(self.inner, programs.step_of(self.name))
+        return [run, *(one for one in tools if one not in inner)]
 
-    def _offered(self) -> list[TurnTool]:
+    def _offered(self) -> list[ToolOffer]:
         """Return the tools on offer, those that were found last."""
         tools, globs = self._tools(), self.agent.get("defer")
         if globs is None:
             return tools
         self.deferred = [
-            one.offer
-            for one in tools
-            if one.step and any(fnmatchcase(one.offer.name, glob) for glob in globs)
+            one for one in tools if one.step and any(fnmatchcase(one.name, glob) for glob in globs)
         ]
         if not self.deferred:
             return tools
-        by_name = {one.offer.name: one for one in tools}
-        hidden = {offer.name for offer in self.deferred}
-        now = [by_name[name] for name in dict.fromkeys(self.state["found"]) if name in hidden]
-        find = TurnTool(tool_search.finder(self.deferred), "")
-        return [*(one for one in tools if one.offer.name not in hidden), find, *now]
+        hidden = {one.name: one for one in self.deferred}
+        now = [hidden[name] for name in dict.fromkeys(self.state["found"]) if name in hidden]
+        others = (one for one in tools if one.name not in hidden)
+        return [*others, tool_search.finder(self.deferred), *now]
 
-    def _tools(self) -> list[TurnTool]:
-        offers = [
-            TurnTool(ToolOffer(tool["name"], tool["description"], tool["parameters"]), tool["step"])
-            for tool in plain(self.agent["tools"])
-        ]
+    def _tools(self) -> list[ToolOffer]:
+        offers = [ToolOffer(**tool) for tool in plain(self.agent["tools"])]
         served = self.state["offer"].get("agents", {}).get(self.name, {})
         for name, value in plain(served).items():
-            offer = ToolOffer(name, value["description"], value["parameters"])
-            offers.append(TurnTool(offer, value["step"]))
+            offers.append(ToolOffer(name, value["description"], value["parameters"], value["step"]))
         for name, what in self.agent["handoffs"].items():
             schema = plain(self.agent.get("handoff_arguments", {})).get(name, _NOTHING)
-            offer = ToolOffer(HANDOFF + name, _hand_over(name, what), schema)
-            offers.append(TurnTool(offer, "", handoff=name))
+            offers.append(ToolOffer(HANDOFF + name, _hand_over(name, what), schema, handoff=name))
         if self.agent["finish"] == "tools":
-            offers += [TurnTool(case_offer, "") for case_offer in termination.case_offers()]
+            offers += termination.case_offers()
         return offers
 
 

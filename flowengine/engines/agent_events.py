@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 from flowengine.agents.actions import TURN, display_name
 from flowengine.agents.agent_state import STATE
+from flowengine.agents.call_answers import ERROR, value_of
+from flowengine.agents.calls_of_rounds import call_in
 from flowengine.agents.conversation import AnsweredCall, answers_to, rendered
 from flowengine.engines.arriving_answers import ArrivingAnswers
 from flowengine.engines.engine import Engine
@@ -43,7 +45,6 @@ from flowengine.kernel.notation.addresses import is_round
 from flowengine.kernel.state.records import Calls, State
 from flowengine.kernel.view import View
 from flowengine.sdk.texts.untrusted import unmarked
-from flowengine.sdk.tools.call_answers import ERROR, value_of
 
 _FUNCTION = "agent_function"
 _ARRIVING: Mapping[str, type[AgentPart]] = {
@@ -300,11 +301,7 @@ class AgentEvents:
 
     def _call_at(self, address: str) -> Mapping[str, Any]:
         """Return the call that a step carries out, or an empty mapping."""
-        around, _, step = address.rpartition("/")
-        callee, _, number = step.partition("#")
-        made = [call for call in self._calls.get(around, ()) if call["callee"] == callee]
-        place = int(number or 1) - 1
-        return made[place] if place < len(made) else {}
+        return call_in({"calls": self._calls.get(_around(address))}, address)
 
 
 def _name(turn: StepSpec) -> str:

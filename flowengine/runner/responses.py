@@ -350,9 +350,9 @@ def _end_with_answer(reply: Response) -> None:
         return
     end = ended_by_word(content)
     if end is not None:
-        reply.history[-1] = reply.messages[-1] = {**last, "content": end.reason}
+        reply.history[-1] = reply.messages[-1] = {**last, "content": end["reason"]}
         if reply.output == content:  # the last text of a case that was not resolved
-            reply.output = end.reason
+            reply.output = end["reason"]
 
 
 def history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, TypedDict
 
 from flowengine.agents.actions import Reply
 from flowengine.agents.agent import AgentDefinition, Response
+from flowengine.agents.call_answers import context_of
 from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 from flowengine.agents.tool_answers import with_kept
 from flowengine.engines.agent_events import AgentEvents, conversations
@@ -26,7 +27,6 @@ from flowengine.runner.session_places import SESSION, STEP
 from flowengine.sdk.python.argument_checks import check_kind, in_words
 from flowengine.sdk.python.schema_forms import is_plain
 from flowengine.sdk.steps.context import LIVE
-from flowengine.sdk.tools.call_answers import context_of
 from flowengine.util.blocking import on_this_loop
 
 # Arguments of the methods that run agents, and the validation of their inputs.

@@ -18,84 +18,79 @@ they take a parameter annotated with `StepContext`. They may raise `StepError`.
 | `web` | requests to servers, to checked addresses |
 | `values` | plain data, and its JSON Schemas |
 | `python` | functions and types of Python, and calls of users' code |
-| `tools` | calls of tools, their rules and answers |
+| `tools` | calls of tools, and rules about commands |
 | `environments` | the interface of managed environments |
 | `steps` | the interface of step kinds, and the context of an attempt |
 | `processes`, `files` | those of this machine |
 | `texts` | received, and written for people, models and as JSON |
 | `errors` | what steps and environments raise |
-
-The names of this package are imported when they are first used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from flowengine.sdk.errors import ToolError
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.errors import (
+    EnvironmentBusy,
+    EnvironmentClosed,
+    EnvironmentFailure,
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    ExitCode,
+    HttpError,
+    ImageUnavailable,
+    LimitExceeded,
+    NeedsApproval,
+    NeedsInput,
+    NotAFile,
+    OutOfMemory,
+    PathEscape,
+    Refused,
+    Rejected,
+    SecretMissing,
+    StepError,
+    Timeout,
+    ToolChanged,
+    ToolError,
+    ValidationError,
+)
 from flowengine.sdk.python import imported_modules
 from flowengine.sdk.python.argument_checks import check_function
 from flowengine.sdk.python.imported_modules import import_module_of, module_source
-from flowengine.util.lazy_names import exports
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.sdk.errors import (
-        EnvironmentBusy,
-        EnvironmentClosed,
-        EnvironmentFailure,
-        EnvironmentLost,
-        EnvironmentStartFailed,
-        EnvironmentUnavailable,
-        ExitCode,
-        HttpError,
-        ImageUnavailable,
-        LimitExceeded,
-        NeedsApproval,
-        NeedsInput,
-        NotAFile,
-        OutOfMemory,
-        PathEscape,
-        Refused,
-        Rejected,
-        SecretMissing,
-        StepError,
-        Timeout,
-        ToolChanged,
-        ValidationError,
-    )
-    from flowengine.sdk.steps.context import (
-        Artifacts,
-        Command,
-        CommandEnvironment,
-        Completed,
-        ExecutionContext,
-        File,
-        Processes,
-        StepContext,
-    )
-    from flowengine.sdk.steps.generated_flows import (
-        Declarations,
-        Declared,
-        DeclaredTool,
-        GeneratedFlow,
-        Given,
-        Mark,
-    )
-    from flowengine.sdk.steps.step_kind import (
-        AsText,
-        CallSignature,
-        Effect,
-        Meter,
-        Need,
-        SignatureError,
-        StepKind,
-        Synonym,
-        Tool,
-    )
-    from flowengine.sdk.texts.visible_text import printable
+from flowengine.sdk.steps.context import (
+    Artifacts,
+    Command,
+    CommandEnvironment,
+    Completed,
+    ExecutionContext,
+    File,
+    Processes,
+    StepContext,
+)
+from flowengine.sdk.steps.generated_flows import (
+    Declarations,
+    Declared,
+    DeclaredTool,
+    GeneratedFlow,
+    Given,
+    Mark,
+)
+from flowengine.sdk.steps.step_kind import (
+    AsText,
+    CallSignature,
+    Effect,
+    Meter,
+    Need,
+    SignatureError,
+    StepKind,
+    Synonym,
+    Tool,
+)
+from flowengine.sdk.texts.visible_text import printable
 
 __all__ = [
     "Artifacts",
@@ -153,44 +148,6 @@ __all__ = [
     "quick",
 ]
 
-_HOMES = {
-    "ErrorData": "flowengine.kernel.events",
-    "Plain": "flowengine.kernel.graph.compiled",
-    "printable": ".texts.visible_text",
-    **dict.fromkeys(
-        (
-            "Artifacts",
-            "Command",
-            "Completed",
-            "CommandEnvironment",
-            "ExecutionContext",
-            "File",
-            "Processes",
-            "StepContext",
-        ),
-        ".steps.context",
-    ),
-    **dict.fromkeys(
-        ("Declarations", "Declared", "DeclaredTool", "GeneratedFlow", "Given", "Mark"),
-        ".steps.generated_flows",
-    ),
-    **dict.fromkeys(
-        (
-            "AsText",
-            "CallSignature",
-            "Effect",
-            "Meter",
-            "Need",
-            "SignatureError",
-            "StepKind",
-            "Synonym",
-            "Tool",
-        ),
-        ".steps.step_kind",
-    ),
-}
-
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -236,4 +193,5 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
         raise ToolError(f"{function}: {error}", retryable=False) from None
 
 
-__getattr__, __dir__ = exports(__name__, __all__, _HOMES, ".errors")
+def __dir__() -> list[str]:
+    return [*__all__]

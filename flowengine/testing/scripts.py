@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from typing import Any, cast
 
 from flowengine import registry
+from flowengine.agents.call_answers import value_of
 from flowengine.engines.inspection.requests import attempt_context
 from flowengine.flow.cases import as_data
 from flowengine.flow.models import Loc
@@ -20,7 +21,6 @@ from flowengine.sdk.steps.context import StepContext
 from flowengine.sdk.steps.rehearsals import Rehearsal
 from flowengine.sdk.texts.json_values import same
 from flowengine.sdk.texts.untrusted import all_unmarked
-from flowengine.sdk.tools.call_answers import value_of
 
 # The scripts of a test case: the results of calls, and the decisions on waits.
 #

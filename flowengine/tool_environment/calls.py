@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flowengine.agents.tool_answers import as_text
+from flowengine.agents.call_answers import as_text
 from flowengine.engines.flows import LoadedFlow, load
 from flowengine.engines.infos import ExecutionInfo
 from flowengine.engines.results import ExecutionResult

@@ -146,20 +146,6 @@ class Offer(StepKind):
     constants = ("models", "servers")
     meters = {}  # noqa: RUF012 - nothing changes it
 
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration in the generated flow."""
-        anything: dict[str, Plain] = {"type": "object"}
-        properties: dict[str, Plain] = {
-            "models": anything,
-            "labels": anything,
-            "args": {},
-            "variables": {},
-            "servers": anything,
-            "again": {"type": "boolean"},
-        }
-        return {"type": "object", "properties": properties}
-
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
@@ -193,12 +179,6 @@ class Program(StepKind):
     constants = ("agent",)
 
     @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration in the generated flow."""
-        anything: dict[str, Plain] = {"type": "object"}
-        return {"type": "object", "properties": {"agent": anything, "program": anything}}
-
-    @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a program's calls are read from."""
         return (*Turn.reads(configuration), *PROGRAM_STATE)
@@ -218,11 +198,6 @@ class AgentSkill(StepKind):
     effect = "idempotent"
     takes_arguments = True
     constants = ("does", "skills")
-
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration in the generated flow."""
-        return {"type": "object", "properties": {"does": {}, "skills": {"type": "object"}}}
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
@@ -258,21 +233,6 @@ class Turn(StepKind):
         "tokens": Meter(("usage.input_tokens", "usage.output_tokens")),
         "cost_usd": Meter(("usage.cost_usd",)),
     }
-
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration in the generated flow."""
-        anything: dict[str, Plain] = {"type": "object"}
-        text: dict[str, Plain] = {"type": "string"}
-        properties: dict[str, Plain] = {
-            "agent": anything,
-            "instructions": text,
-            "settings": anything,
-            "args": {},
-            "variables": {},
-            "labels": anything,
-        }
-        return {"type": "object", "properties": properties}
 
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
@@ -354,13 +314,6 @@ class Ahead(StepKind):
     constants = ("agent",)
     secrets = ("settings",)
     meters = Turn.meters
-
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration in the generated flow."""
-        schema = Turn.configuration()
-        schema["properties"]["held"] = {"type": "array"}
-        return schema
 
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:

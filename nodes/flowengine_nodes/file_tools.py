@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import Any, NamedTuple, Protocol
 
-from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
+from flowengine.sdk import Effect, Plain, Refused, StepContext, Tool, ToolError
 from flowengine.sdk.files.confined_files import Below
 from flowengine.sdk.steps.previews import PreviewContext
 from flowengine.sdk.texts.sizes import size_text
@@ -415,12 +415,25 @@ _PATH: dict[str, Plain] = {**TEXT, "description": "Relative path of the file."}
 _ENCODING: dict[str, Plain] = {**TEXT, "default": "utf-8"}
 _BELOW: dict[str, Plain] = {**TEXT, "default": ".", "description": "Folder to look in."}
 _DIGEST: dict[str, Plain] = {"size": WHOLE, "sha256": TEXT}
-_IN_FILES = {FILES: ["flowengine_envs.kinds.files.Folder"]}
+
+
+def _tool(
+    about: str, args: dict[str, Plain], returns: dict[str, Plain], effect: Effect = "idempotent"
+) -> Tool:
+    return {
+        "description": about,
+        "args": args,
+        "returns": returns,
+        "effect": effect,
+        "environments": {FILES: ["flowengine_envs.kinds.files.Folder"]},
+        "optional": True,
+    }
+
 
 TOOLS: dict[str, Tool] = {
-    "glob": {
-        "description": "Finds files by their names. Gives their paths, sorted.",
-        "args": record(
+    "glob": _tool(
+        "Finds files by their names. Gives their paths, sorted.",
+        record(
             {
                 "pattern": {
                     **TEXT,
@@ -431,15 +444,12 @@ TOOLS: dict[str, Tool] = {
             },
             ["pattern"],
         ),
-        "returns": record({"files": listed(TEXT)}),
-        "effect": "idempotent",
-        "environments": _IN_FILES,
-        "optional": True,
-    },
-    "read_file": {
-        "description": "Reads a text file, or some of its lines. Each line is preceded "
+        record({"files": listed(TEXT)}),
+    ),
+    "read_file": _tool(
+        "Reads a text file, or some of its lines. Each line is preceded "
         "by its number and a tab, which do not belong to the file.",
-        "args": record(
+        record(
             {
                 "path": _PATH,
                 "encoding": _ENCODING,
@@ -448,23 +458,17 @@ TOOLS: dict[str, Tool] = {
             },
             ["path"],
         ),
-        "returns": record({"text": TEXT, **_DIGEST, "lines": WHOLE}, ["text", "size", "sha256"]),
-        "effect": "idempotent",
-        "environments": _IN_FILES,
-        "optional": True,
-    },
-    "write_file": {
-        "description": "Writes a text file, and creates its directories. A file that is there is "
+        record({"text": TEXT, **_DIGEST, "lines": WHOLE}, ["text", "size", "sha256"]),
+    ),
+    "write_file": _tool(
+        "Writes a text file, and creates its directories. A file that is there is "
         "replaced as a whole.",
-        "args": record({"path": _PATH, "text": TEXT, "encoding": _ENCODING}, ["path", "text"]),
-        "returns": record({"path": TEXT, **_DIGEST}),
-        "effect": "idempotent",
-        "environments": _IN_FILES,
-        "optional": True,
-    },
-    "edit_file": {
-        "description": "Replaces a part of a text file. Gives the line of the first replacement.",
-        "args": record(
+        record({"path": _PATH, "text": TEXT, "encoding": _ENCODING}, ["path", "text"]),
+        record({"path": TEXT, **_DIGEST}),
+    ),
+    "edit_file": _tool(
+        "Replaces a part of a text file. Gives the line of the first replacement.",
+        record(
             {
                 "path": _PATH,
                 "old": {
@@ -479,14 +483,12 @@ TOOLS: dict[str, Tool] = {
             },
             ["path", "old", "new"],
         ),
-        "returns": record({"path": TEXT, "line": WHOLE, "replaced": WHOLE, **_DIGEST}),
-        "effect": "once",
-        "environments": _IN_FILES,
-        "optional": True,
-    },
-    "search_files": {
-        "description": "Finds the lines of text files that contain a text.",
-        "args": record(
+        record({"path": TEXT, "line": WHOLE, "replaced": WHOLE, **_DIGEST}),
+        effect="once",
+    ),
+    "search_files": _tool(
+        "Finds the lines of text files that contain a text.",
+        record(
             {
                 "text": {
                     **TEXT,
@@ -509,15 +511,12 @@ TOOLS: dict[str, Tool] = {
             },
             ["text"],
         ),
-        "returns": record(
+        record(
             {
                 "matches": listed(record({"path": TEXT, "line": WHOLE, "text": TEXT})),
                 "truncated": FLAG,
             }
         ),
-        "effect": "idempotent",
-        "environments": _IN_FILES,
-        "optional": True,
-    },
+    ),
 }
 """The tools, with their arguments and results."""

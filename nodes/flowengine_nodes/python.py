@@ -23,7 +23,7 @@ from flowengine.sdk import (
     module_source,
 )
 from flowengine.sdk.python.conversions import conversion
-from flowengine.sdk.python.live_signature import innermost
+from flowengine.sdk.python.live_signature import innermost, is_context
 from flowengine.sdk.python.plain_hints import (
     INJECTED,
     NotObvious,
@@ -262,7 +262,7 @@ def look_at(call: Callable[..., Any]) -> Function:
     count = code.co_argcount + code.co_kwonlyargcount if code else 0
     parameters = code.co_varnames[:count] if code else ()
     hints = getattr(inner, "__annotations__", {})
-    context = tuple(name for name in parameters if _is_context(hints.get(name)))
+    context = tuple(name for name in parameters if is_context(hints.get(name)))
     return Function(
         call=call,
         context=context,
@@ -313,8 +313,3 @@ def _result_hint(inner: Any) -> Any:
     except NotObvious:
         return known_hints(inner).get("return", Any) if isinstance(hint, str) else hint
     return Any
-
-
-def _is_context(hint: Any) -> bool:
-    name = hint if isinstance(hint, str) else getattr(hint, "__name__", "")
-    return name.strip("'\"").rpartition(".")[2] == "StepContext"

@@ -29,13 +29,8 @@ class PythonAgents(Agent):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration from `flowengine.runner.responses`."""
-        properties: dict[str, Plain] = {
-            **super().configuration()["properties"],
-            "name": {"type": "string"},
-            "execute_tools": {"type": "boolean"},
-        }
-        return {"type": "object", "properties": properties}
+        """Return the JSON Schema of the configuration: any map of `flowengine.runner.responses`."""
+        return {"type": "object"}
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
@@ -73,8 +68,8 @@ class AgentFunction(Python):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration in the generated flow."""
-        return {"type": "object", "properties": {"function": {"type": "object"}}}
+        """Return the JSON Schema of the configuration: any map of the generated flow."""
+        return {"type": "object"}
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:

@@ -11,7 +11,8 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models import ModelFacts, ModelReply, ModelRequest, register, unregister
 from flowengine.agents.models.port import Listener
-from flowengine.agents.models.replies import SentCall, SentReply, read_sent
+from flowengine.agents.models.replies import SentReply, read_sent
+from flowengine.agents.text_calls.marked_form import ModelCall
 from flowengine.engines.attempts import runner
 from flowengine.registry import kind_class
 
@@ -62,7 +63,7 @@ class Slow:
         self.asked += 1
         sent = SentReply("Hello.")
         if request.tools and self.asked == 1:
-            sent.calls = [SentCall(id, "wait", "{}") for id in ("one", "two")]
+            sent.calls = [ModelCall("wait", "{}", id) for id in ("one", "two")]
         return read_sent(sent, request, "native")
 
     async def facts(self, model: str) -> ModelFacts:

@@ -366,7 +366,7 @@ def test_whatever_is_reduced_is_valid_in_bound_and_has_the_newest_question(
         before = [*request_of(state).messages]
         try:
             cut = reduced(state, clear=clear)
-            state["mark"], state["window"] = cut.mark, cut.window
+            state["mark"], state["window"] = cut["mark"], cut["window"]
         except ContextWindowExceeded:
             question = message_tokens(messages[asked])
             assert question + 2 * size.fixed + 40 > min(bound, size.tokens * 0.9) - 25
@@ -386,12 +386,12 @@ def test_the_task_stays_and_a_new_message_moves_nothing_before_it() -> None:
     state = state_of(talk, asked=len(talk) - 3)
     state["full"] = size_of(request_of(state), state, 2000).__dict__ | {"tokens": 3100}
     cut = reduced(state)
-    state |= {"mark": cut.mark, "window": cut.window}
+    state |= {"mark": cut["mark"], "window": cut["window"]}
     before = [*request_of(state).messages]
 
     state |= {"messages": [*talk, {"role": "user", "content": "New."}], "asked": len(talk)}
 
-    assert cut.window["pinned"] == [0]
+    assert cut["window"]["pinned"] == [0]
     assert talk[0] in before
     assert [*request_of(state).messages][: len(before)] == before
 

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
-from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall, ToolOffer, Untyped
+from flowengine.agents.text_calls.marked_form import CallFault, ModelCall, ToolOffer, Untyped
 from tests.agents.add import ADD
 from tests.rows import each_row
 
@@ -38,8 +38,8 @@ WIDE = ToolOffer(
 )
 
 
-def wide(name: str, text: str) -> TextCall | InvalidCall:
-    found, _ = bind(TextCall("wide", {name: Untyped(text)}), {"wide": WIDE})
+def wide(name: str, text: str) -> ModelCall | CallFault:
+    found, _ = bind(ModelCall("wide", {name: Untyped(text)}), {"wide": WIDE})
     return found
 
 
@@ -74,7 +74,7 @@ def wide(name: str, text: str) -> TextCall | InvalidCall:
 def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
     found = wide(name, text)
 
-    assert isinstance(found, TextCall)
+    assert isinstance(found, ModelCall)
     assert found.arguments == {name: value}
     assert type(found.arguments[name]) is type(value)
 
@@ -102,21 +102,21 @@ def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
 def test_text_that_does_not_fit_is_told_with_what_would(name: str, text: str, told: str) -> None:
     found = wide(name, text)
 
-    assert isinstance(found, InvalidCall)
+    assert isinstance(found, CallFault)
     assert f"'{name}" in found.message
     assert told in found.message
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    found, _ = bind(TextCall("add", {"a": "x", "c": 1}), {"add": ADD})
+    found, _ = bind(ModelCall("add", {"a": "x", "c": 1}), {"add": ADD})
 
-    assert isinstance(found, InvalidCall)
+    assert isinstance(found, CallFault)
     assert all(f"'{name}'" in found.message for name in "abc"), found.message
 
 
 @each_row("written", [None, "", "  ", "null", "{}", '""', '"{}"'])
 def test_native_arguments_may_be_missing(written: str | None) -> None:
-    assert bind(TextCall("now", written), {"now": ToolOffer("now")}) == (TextCall("now", {}), ())
+    assert bind(ModelCall("now", written), {"now": ToolOffer("now")}) == (ModelCall("now", {}), ())
 
 
 @each_row(
@@ -130,10 +130,10 @@ def test_native_arguments_may_be_missing(written: str | None) -> None:
 )
 # Shows M40
 def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written: str) -> None:
-    found, repairs = bind(TextCall("add", written), {"add": ADD})
+    found, repairs = bind(ModelCall("add", written), {"add": ADD})
 
-    assert found == TextCall("add", {"a": 1, "b": 2})
-    assert isinstance(found, TextCall)
+    assert found == ModelCall("add", {"a": 1, "b": 2})
+    assert isinstance(found, ModelCall)
     assert [type(found.arguments[name]) for name in "ab"] == [int, int]
     assert repairs == ()
 
@@ -153,34 +153,34 @@ def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written:
     ],
 )
 def test_odd_native_arguments_are_told(written: str, told: str) -> None:
-    found, _ = bind(TextCall("add", written), {"add": ADD})
+    found, _ = bind(ModelCall("add", written), {"add": ADD})
 
-    assert isinstance(found, InvalidCall)
-    assert found.tool == "add"
+    assert isinstance(found, CallFault)
+    assert found.name == "add"
     assert told in found.message
 
 
 def test_half_a_surrogate_pair_is_told_for_it_cannot_be_stored() -> None:
     tool = ToolOffer("f", "", {"properties": {"t": {}}})
-    found, _ = bind(TextCall("f", '{"t": ["\\ud800"]}'), {"f": tool})
+    found, _ = bind(ModelCall("f", '{"t": ["\\ud800"]}'), {"f": tool})
 
-    assert isinstance(found, InvalidCall)
+    assert isinstance(found, CallFault)
     assert "surrogate" in found.message
 
 
 def test_an_unknown_tool_is_told_with_the_nearest_name() -> None:
-    found, _ = bind(TextCall("ad", {}), {"add": ADD, "now": ToolOffer("now")})
+    found, _ = bind(ModelCall("ad", {}), {"add": ADD, "now": ToolOffer("now")})
 
-    assert isinstance(found, InvalidCall)
-    assert found.tool == "add"
+    assert isinstance(found, CallFault)
+    assert found.name == "add"
     assert "There is no tool 'ad'. Did you mean add?" in found.message
     assert "add, now" in found.message
 
 
 def test_a_name_without_end_is_told_in_short() -> None:
-    found, _ = bind(TextCall("x" * 1_000_000, {}), {"add": ADD})
+    found, _ = bind(ModelCall("x" * 1_000_000, {}), {"add": ADD})
 
-    assert isinstance(found, InvalidCall)
+    assert isinstance(found, CallFault)
     assert len(found.message) < 200
 
 

@@ -148,7 +148,7 @@ def test_a_call_in_another_form_that_nothing_quotes_is_told(
         text = quoted(call, quote)
         [fault] = answered(text, calling).faults
         assert (fault.id, fault.name) == (None, "add"), text
-        assert "was not made" in fault.reason
+        assert "was not made" in fault.message
 
 
 OWN = FORM.write([("add", {"a": 1, "b": 2})])

@@ -7,8 +7,8 @@ from typing import Any
 
 from flowengine.agents.text_calls.marked_form import (
     MarkedForm,
+    ModelCall,
     ParsedReply,
-    TextCall,
     ToolOffer,
     mark_of,
     marked,
@@ -130,7 +130,7 @@ def test_text_between_calls_stays_content() -> None:
 def test_text_arrives_as_it_was_written(reply: str, text: str) -> None:
     reading = read(reply.replace("{}", FORM.write([("code", {"code": text})]), 1))
 
-    assert reading.calls == (TextCall("code", {"code": text}),), reading
+    assert reading.calls == (ModelCall("code", {"code": text}),), reading
 
 
 # Shows M57
@@ -138,11 +138,11 @@ def test_a_value_that_looks_like_the_end_of_a_value_is_exact() -> None:
     value = "a </parameter> b"
     written = f'<call-MARK tool="code"><parameter name="code">{value}</parameter></call-MARK>'
 
-    assert read(written).calls == (TextCall("code", {"code": value}),)
+    assert read(written).calls == (ModelCall("code", {"code": value}),)
 
 
 def test_a_tool_without_parameters_is_called() -> None:
-    assert read(FORM.write([("now", {})])).calls == (TextCall("now", {}),)
+    assert read(FORM.write([("now", {})])).calls == (ModelCall("now", {}),)
 
 
 # Shows M67
@@ -326,7 +326,7 @@ def test_what_cannot_be_read_is_told(text: str, says: str, tool: str | None) -> 
 
     assert reading.calls == ()
     [fault] = reading.faults
-    assert fault.tool == tool
+    assert fault.name == tool
     assert says in fault.message
 
 
@@ -334,7 +334,7 @@ def test_calls_beside_a_fault_can_be_made() -> None:
     reading = read(f'{THOUGHT}\n<call-MARK tool="ad"></call-MARK>\n{CALL}')
 
     assert pairs(reading) == [(1, 2), (3, 4)]
-    assert [one.tool for one in reading.faults] == ["add"]
+    assert [one.name for one in reading.faults] == ["add"]
 
 
 @each_row(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flowengine.agents.text_calls.marked_form import TextCall, ToolOffer, marked
+from flowengine.agents.text_calls.marked_form import ModelCall, ToolOffer, marked
 from flowengine.agents.text_calls.reading import read_reply
 from flowengine.agents.text_calls.requests import faults_told, instructions, request_messages
 from tests.agents.add import ADD
@@ -74,7 +74,7 @@ def test_earlier_calls_are_shown_in_the_syntax_that_is_read() -> None:
 
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
     assert read_reply(messages[2]["content"], [ADD], FORM).calls == (
-        TextCall("add", {"a": 1, "b": 2}),
+        ModelCall("add", {"a": 1, "b": 2}),
     )
     assert messages[3]["content"] == FORM.write_result("add", "3")
     example = FORM.write([("add", {"a": 1, "b": 2})])

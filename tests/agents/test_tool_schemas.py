@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.agents.models.replies import SentCall, SentReply, read_sent
+from flowengine.agents.models.replies import SentReply, read_sent
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.marked_form import (
-    InvalidCall,
-    TextCall,
+    CallFault,
+    ModelCall,
     ToolOffer,
     Untyped,
     marked,
@@ -63,14 +63,14 @@ def test_a_call_is_made_exactly_if_the_schema_allows_it(
     tool = {"t": ToolOffer("t", "", schema)}
 
     for arguments in fitting:
-        assert bind(TextCall("t", json.dumps(arguments)), tool)[0] == TextCall("t", arguments)
+        assert bind(ModelCall("t", json.dumps(arguments)), tool)[0] == ModelCall("t", arguments)
         written = {
             name: Untyped(value if isinstance(value, str) else json.dumps(value))
             for name, value in arguments.items()
         }
-        assert bind(TextCall("t", written), tool)[0] == TextCall("t", arguments)
+        assert bind(ModelCall("t", written), tool)[0] == ModelCall("t", arguments)
     for arguments in unfitting:
-        assert isinstance(bind(TextCall("t", json.dumps(arguments)), tool)[0], InvalidCall)
+        assert isinstance(bind(ModelCall("t", json.dumps(arguments)), tool)[0], CallFault)
 
 
 def required(**properties: Any) -> Schema:
@@ -138,15 +138,15 @@ def test_the_example_of_a_refused_call_fits_or_is_not_shown(schema: Schema, exam
 def shown_example(schema: Schema) -> Any:
     """Return the example that a model with function calling is shown, or None."""
     tool = ToolOffer("t", "", schema)
-    refused = SentReply("", calls=[SentCall("x", "t", "[]")])
+    refused = SentReply("", calls=[ModelCall("t", "[]", "x")])
     [fault] = read_sent(refused, request(tools=(tool,)), "native").faults
-    _, found, example = fault.reason.partition("\nFor example: ")
+    _, found, example = fault.message.partition("\nFor example: ")
     return json.loads(example) if found else None
 
 
 def accepts(schema: Schema, arguments: Schema) -> bool:
     return isinstance(
-        bind(TextCall("t", json.dumps(arguments)), {"t": ToolOffer("t", "", schema)})[0], TextCall
+        bind(ModelCall("t", json.dumps(arguments)), {"t": ToolOffer("t", "", schema)})[0], ModelCall
     )
 
 

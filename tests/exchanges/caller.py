@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.sdk import Declarations, GeneratedFlow, Mark, Plain, StepContext, StepKind
-from flowengine.sdk.steps.generated_flows import Exchange
 
 STATE: dict[str, Plain] = {
     "heard": {"type": "array", "default": [], "reducer": "append"},
@@ -47,14 +46,14 @@ class Caller(StepKind):
     ) -> GeneratedFlow:
         """Return the flow of the step."""
         callees = [_acting(callee) for callee in configuration["callees"]]
-        exchange = Exchange(
-            answers="heard",
-            keeps=[("noted", "note")],
-            heeds=["told"],
-            catches=configuration.get("catches", []),
-            about=(),
-            until="${{ state.told != '' }}",
-        )
+        exchange: dict[str, Plain] = {
+            "answers": "heard",
+            "keeps": [["noted", "note"]],
+            "heeds": ["told"],
+            "catches": configuration.get("catches", []),
+            "about": [],
+            "until": "${{ state.told != '' }}",
+        }
         step = {
             "id": "round",
             "python": {"function": "tools:act"},

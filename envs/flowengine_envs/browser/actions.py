@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 from flowengine.sdk.texts.visible_text import one_line
 from flowengine_envs.browser import library
@@ -44,8 +46,8 @@ _HELD = """element => {
 class ActionField(NamedTuple):
     """A field of an action."""
 
-    type: Literal["string", "number", "integer", "boolean", "list"]
-    about: str
+    type: str
+    """A key of `_TYPES`."""
     required: bool = False
     choices: Sequence[str] = ()
 
@@ -53,17 +55,34 @@ class ActionField(NamedTuple):
 class Action(NamedTuple):
     """A browser action."""
 
-    about: str
-    fields: Mapping[str, ActionField]
     run: Callable[..., Awaitable[Any]]
-    on_element: bool = False
-    """Whether it takes `ref` or `selector`. `run` receives the element as its second argument."""
+    """Its fields are the parameters after `acting` and `element`."""
     hidden: bool = False
     """Whether the element may be invisible."""
     navigates: bool = False
     """Whether its time limit is the one for loading a page."""
     leaves: bool = False
     """Whether it leaves the page, which must respond first."""
+    choices: Mapping[str, Sequence[str]] = {}
+    """Field → its permitted values."""
+
+    @property
+    def on_element(self) -> bool:
+        """Whether it takes `ref` or `selector`. `run` receives the element."""
+        return "element" in _parameters(self.run)
+
+    @property
+    def fields(self) -> Mapping[str, ActionField]:
+        """Its fields, except for those that name the element."""
+        return {
+            name: ActionField(
+                _WORDS[parameter.annotation.removesuffix(" | None")],
+                parameter.default is parameter.empty,
+                self.choices.get(name, ()),
+            )
+            for name, parameter in _parameters(self.run).items()
+            if name not in ("acting", "element")
+        }
 
     def checked(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an action.
@@ -88,10 +107,12 @@ class Action(NamedTuple):
         return fields
 
 
-_ELEMENT = {
-    "ref": ActionField("string", "Reference of the element in the last observation, such as e5."),
-    "selector": ActionField("string", "CSS selector of the element, instead of a reference."),
-}
+@cache
+def _parameters(run: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(run).parameters
+
+
+_ELEMENT = {"ref": ActionField("string"), "selector": ActionField("string")}
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "number": (int, float),
@@ -99,6 +120,10 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "list": (list, tuple),
 }
+_WORDS = {
+    "str": "string", "float": "number", "int": "integer", "bool": "boolean", "list[str]": "list",
+}  # fmt: skip
+"""The type of a parameter → that of its field."""
 
 
 def _fits(value: object, type: str) -> bool:
@@ -190,10 +215,10 @@ async def _reload(acting: Acting) -> None:
 
 
 async def _click(
-    acting: Acting, element: library.Locator, button: Any = "left", double: bool = False
+    acting: Acting, element: library.Locator, button: str = "left", double: bool = False
 ) -> None:
     press = element.dblclick if double else element.click
-    await press(button=button, timeout=acting.milliseconds)
+    await press(button=button, timeout=acting.milliseconds)  # type: ignore[arg-type]
 
 
 async def _fill(acting: Acting, element: library.Locator, text: str, submit: bool = False) -> None:
@@ -371,132 +396,28 @@ async def _evaluate(acting: Acting, code: str) -> Any:
     return await acting.page.evaluate(code)
 
 
-_TEXT = ActionField("string", "The text.", required=True)
-_SUBMIT = ActionField("boolean", "Whether to press Enter afterwards.")
-_INDEX = "Number of the tab in the list of tabs, from 0."
-
 ACTIONS: dict[str, Action] = {
-    "navigate": Action(
-        "Open an address.",
-        {
-            "url": ActionField(
-                "string", "An http or https address, or file:///workspace/….", required=True
-            )
-        },
-        _navigate,
-        navigates=True,
-        leaves=True,
-    ),
-    "observe": Action("Look at the page.", {}, _observe),
-    "click": Action(
-        "Click an element.",
-        {
-            "button": ActionField("string", "Of the mouse.", choices=("left", "middle", "right")),
-            "double": ActionField("boolean", "Whether twice."),
-        },
-        _click,
-        on_element=True,
-    ),
-    "fill": Action(
-        "Replace the text of a field.", {"text": _TEXT, "submit": _SUBMIT}, _fill, on_element=True
-    ),
-    "type": Action(
-        "Type text key by key, for fields that react to each.",
-        {"text": _TEXT, "submit": _SUBMIT},
-        _type,
-        on_element=True,
-    ),
-    "press": Action(
-        "Press a key.",
-        {"key": ActionField("string", "Enter, Escape, Tab, ArrowDown, Control+A, …", required=True)}
-        | _ELEMENT,
-        _press,
-    ),
-    "select": Action(
-        "Choose options of a list.",
-        {"values": ActionField("list", "Their values or labels.", required=True)},
-        _select,
-        on_element=True,
-    ),
-    "check": Action(
-        "Check a box or choose a radio button.",
-        {"checked": ActionField("boolean", "False unchecks it.")},
-        _check,
-        on_element=True,
-    ),
-    "hover": Action("Move the mouse over an element.", {}, _hover, on_element=True),
-    "scroll": Action(
-        "Scroll the page; with an element alone, until it can be seen; with an element and a "
-        "direction or pixels, the list or area that it is in.",
-        {
-            "direction": ActionField("string", "", choices=("up", "down", "left", "right")),
-            "pixels": ActionField("integer", "How far; default: most of the window."),
-            **_ELEMENT,
-        },
-        _scroll,
-    ),
-    "drag": Action(
-        "Drag an element to another one.",
-        {
-            "to_ref": ActionField("string", "Reference of the other one."),
-            "to_selector": ActionField("string", "Its selector, instead of a reference."),
-        },
-        _drag,
-        on_element=True,
-    ),
-    "upload": Action(
-        "Give files of the workspace to a field for files.",
-        {"paths": ActionField("list", "Paths in the workspace.", required=True)},
-        _upload,
-        on_element=True,
-        hidden=True,
-    ),
-    "wait_for": Action(
-        "Wait until something appears or is gone.",
-        {
-            "text": ActionField("string", "A text of the page."),
-            "selector": ActionField("string", "Selector of an element."),
-            "seconds": ActionField("number", "How long at most, up to 30; alone: how long."),
-            "gone": ActionField("boolean", "Whether to wait until it is gone."),
-        },
-        _wait_for,
-        navigates=True,
-    ),
-    "back": Action("Go back to the page before.", {}, _back, navigates=True, leaves=True),
-    "forward": Action("Go forward again.", {}, _forward, navigates=True, leaves=True),
-    "reload": Action("Load the page again.", {}, _reload, navigates=True, leaves=True),
-    "new_tab": Action(
-        "Open a new tab.",
-        {"url": ActionField("string", "What to open in it.")},
-        _new_tab,
-        navigates=True,
-    ),
-    "switch_tab": Action(
-        "Make another tab the active one.",
-        {"index": ActionField("integer", _INDEX, required=True)},
-        _switch_tab,
-    ),
-    "close_tab": Action("Close a tab.", {"index": ActionField("integer", _INDEX)}, _close_tab),
-    "answer_dialog": Action(
-        "Say how dialogs of the next action are answered, one after the other; others are "
-        "dismissed.",
-        {
-            "accept": ActionField("boolean", "Whether it is accepted."),
-            "text": ActionField("string", "What a prompt is answered."),
-        },
-        _answer_dialog,
-    ),
-    "log": Action(
-        "Return what the page wrote to its console, and its requests that failed.", {}, _log
-    ),
-    "screenshot": Action(
-        "Take a picture of the page.",
-        {"full_page": ActionField("boolean", "Whether of all of it, not only of the window.")},
-        _screenshot,
-    ),
-    "evaluate": Action(
-        "Run JavaScript on the page, where the policy allows it.",
-        {"code": ActionField("string", "An expression or a function.", required=True)},
-        _evaluate,
-    ),
+    "navigate": Action(_navigate, navigates=True, leaves=True),
+    "observe": Action(_observe),
+    "click": Action(_click, choices={"button": ("left", "middle", "right")}),
+    "fill": Action(_fill),
+    "type": Action(_type),
+    "press": Action(_press),
+    "select": Action(_select),
+    "check": Action(_check),
+    "hover": Action(_hover),
+    "scroll": Action(_scroll, choices={"direction": ("up", "down", "left", "right")}),
+    "drag": Action(_drag),
+    "upload": Action(_upload, hidden=True),
+    "wait_for": Action(_wait_for, navigates=True),
+    "back": Action(_back, navigates=True, leaves=True),
+    "forward": Action(_forward, navigates=True, leaves=True),
+    "reload": Action(_reload, navigates=True, leaves=True),
+    "new_tab": Action(_new_tab, navigates=True),
+    "switch_tab": Action(_switch_tab),
+    "close_tab": Action(_close_tab),
+    "answer_dialog": Action(_answer_dialog),
+    "log": Action(_log),
+    "screenshot": Action(_screenshot),
+    "evaluate": Action(_evaluate),
 }

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from flowengine.agents.models.failures import ContextWindowExceeded, ModelError, RateLimited
 from flowengine.agents.models.port import (
-    CallFault,
     FunctionCalling,
     Listener,
     Message,
     Model,
-    ModelCall,
     ModelFacts,
     ModelReply,
     ModelRequest,
@@ -21,7 +19,7 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.registry import prepare, register, resolve, unregister, using
-from flowengine.agents.text_calls.marked_form import ToolOffer
+from flowengine.agents.text_calls.marked_form import CallFault, ModelCall, ToolOffer
 
 __all__ = [
     "CallFault",

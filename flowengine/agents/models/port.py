@@ -7,12 +7,12 @@ including dots. A model's adapter translates them to names that its provider acc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from json import dumps
 from math import isfinite
 from typing import Any, Literal, Protocol
 
-from flowengine.agents.text_calls.marked_form import ToolOffer
+from flowengine.agents.text_calls.marked_form import CallFault, ModelCall, ToolOffer
 from flowengine.sdk import Plain
 from flowengine.sdk.values.read_only import plain
 
@@ -25,6 +25,8 @@ Message = dict[str, Plain]
 tool message has `tool_call_id` and `name`. Data that only the provider understands, such as signed
 reasoning, is in `provider_parts`: provider → data. It is sent back only to that provider."""
 
+_ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
+"""Usage that is reported even if it is zero."""
 FunctionCalling = Literal["native", "text"]
 """How tools are offered: by the provider's function calling, or in the text of the messages."""
 
@@ -96,28 +98,9 @@ class Usage:
     estimated: bool = False
     """Whether the numbers were estimated here, because the provider did not report them."""
 
-
-@dataclass(frozen=True, slots=True)
-class ModelCall:
-    """A valid call: its tool is on offer, and its arguments fit the tool's schema."""
-
-    id: str
-    """Id of the call in the message, unique in the conversation."""
-    name: str
-    arguments: dict[str, Plain]
-    """The parsed arguments, converted to the types of the schema."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallFault:
-    """An intended call that cannot be run."""
-
-    id: str | None
-    """Id of the call in the message, which is answered as a tool message. None: the message does
-    not contain the call, so the model receives a user message."""
-    name: str | None
-    reason: str
-    """The error and its correction, for the model."""
+    def data(self) -> dict[str, Plain]:
+        """Return the usage as plain data. Other numbers than tokens and cost are left out if 0."""
+        return {name: n for name, n in asdict(self).items() if n or name in _ALWAYS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +117,7 @@ class ModelReply:
     """In the order of the message, which also contains the faulty calls."""
     faults: tuple[CallFault, ...] = ()
     events: tuple[Mapping[str, Plain], ...] = ()
-    """Noteworthy events for logs: `{event: "repaired" | "text_calls", …}`."""
-    scripted: bool = False
-    """Whether a script replied instead of a model. The message contains this under
-    `provider_parts`, too."""
+    """Noteworthy events: `{event: "repaired" | "text_calls" | "scripted", …}`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ from flowengine.agents.models.replies import (
     Finish,
     GuardedListener,
     PartSender,
-    SentCall,
     SentReply,
     form_of,
     must_call,
@@ -55,6 +54,7 @@ from flowengine.agents.models.replies import (
     text_tools_of,
 )
 from flowengine.agents.models.strict_schemas import dialect_of
+from flowengine.agents.text_calls.marked_form import ModelCall
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.environments.resources import background
@@ -378,7 +378,7 @@ def _usage(litellm: Any, asked: _Asked, reply: SentReply, chunks: list[Any]) -> 
     return usage
 
 
-def _shortened(calls: list[SentCall]) -> dict[str, str]:
+def _shortened(calls: list[ModelCall]) -> dict[str, str]:
     """Shorten ids that other providers would reject, and return the original ids."""
     ids = {}
     for place, call in enumerate(calls):
@@ -388,7 +388,7 @@ def _shortened(calls: list[SentCall]) -> dict[str, str]:
     return ids
 
 
-def _provider_parts(arriving: ArrivingReply, calls: list[SentCall]) -> dict[str, Any]:
+def _provider_parts(arriving: ArrivingReply, calls: list[ModelCall]) -> dict[str, Any]:
     """Return data that only the provider understands, as plain data. Long ids are shortened."""
     ids = _shortened(calls)
     short = {id: name for name, id in ids.items()}

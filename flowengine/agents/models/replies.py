@@ -12,11 +12,9 @@ from typing import Any, Literal
 
 from flowengine.agents.models.conversations import ids_in
 from flowengine.agents.models.port import (
-    CallFault,
     FunctionCalling,
     Listener,
     Message,
-    ModelCall,
     ModelReply,
     ModelRequest,
     ReplyPart,
@@ -25,11 +23,11 @@ from flowengine.agents.models.port import (
 from flowengine.agents.models.provider_schemas import WireNames, WrappedText, wire_name
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.marked_form import (
+    CallFault,
     Ended,
-    InvalidCall,
     MarkedForm,
+    ModelCall,
     ParsedReply,
-    TextCall,
     ToolOffer,
     mark_of,
     marked,
@@ -54,24 +52,14 @@ _ID_DIGITS = 9
 
 
 @dataclass(slots=True)
-class SentCall:
-    """A native call as received."""
-
-    id: str = ""
-    name: str = ""
-    """Flow name of the tool."""
-    arguments: str | None = ""
-    """JSON, or a malformed text in its place."""
-
-
-@dataclass(slots=True)
 class SentReply:
     """A reply as received, before its calls are checked."""
 
     content: str = ""
     reasoning: str | None = None
     """Reasoning that arrived separately from the content, possibly empty. None: none arrived."""
-    calls: list[SentCall] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
+    """The native calls."""
     ended: Finish = "stop"
     usage: Usage = field(default_factory=Usage)
     provider_parts: Mapping[str, Plain] | None = None
@@ -101,7 +89,6 @@ def read_sent(
     calling: FunctionCalling,
     *,
     events: Iterable[Mapping[str, Plain]] = (),
-    scripted: bool = False,
 ) -> ModelReply:
     """Interpret a received reply.
 
@@ -110,7 +97,6 @@ def read_sent(
         request: The request.
         calling: How the tools were offered.
         events: Events so far.
-        scripted: Whether a script replied.
 
     Returns:
         The reply, in which every call is either valid or a fault.
@@ -129,14 +115,13 @@ def read_sent(
         tuple(reader.calls),
         tuple(reader.faults),
         (*events, *reader.events),
-        scripted,
     )
 
 
 def _mended(sent: SentReply) -> SentReply:
     """Return a received reply with all its texts as Unicode."""
     calls = [
-        SentCall(*map(whole_texts, (call.id, call.name, call.arguments))) for call in sent.calls
+        ModelCall(*map(whole_texts, (call.name, call.arguments, call.id))) for call in sent.calls
     ]
     parts = None if sent.provider_parts is None else whole_texts({**sent.provider_parts})
     content, reasoning = whole_texts(sent.content), whole_texts(sent.reasoning)
@@ -176,17 +161,16 @@ class _Reader:
         by_name = {tool.name: tool for tool in self.request.tools}
         repairs: list[str] = []
         for call in self.sent.calls[:MAX_CALLS]:
-            made, mended = bind(TextCall(call.name, call.arguments), by_name, ended=self.ended)
+            made, mended = bind(call, by_name, ended=self.ended)
             repairs += mended
             id = self._id(call.id)
-            if isinstance(made, InvalidCall):
-                self.faults.append(CallFault(id, call.name, _worded(made, by_name)))
+            if isinstance(made, CallFault):
+                self.faults.append(CallFault(_worded(made, by_name), call.name, id=id))
                 self._enter(id, call.name, call.arguments or "{}")
             else:
-                self.calls.append(ModelCall(id, made.name, made.arguments))
-                self._enter(id, made.name, _as_sent(call.arguments) or _json(made.arguments))
+                self._make(replace(made, id=id), _as_sent(call.arguments))
         if len(self.sent.calls) > MAX_CALLS:
-            self.faults.append(CallFault(None, None, NOT_MADE))
+            self.faults.append(CallFault(NOT_MADE))
         self._report_repairs(repairs)
 
     def read_text(self) -> None:
@@ -195,9 +179,9 @@ class _Reader:
         self._add_reading(reading)
         faults = reading.faults
         if must_call(self.request) and not (reading.calls or faults):
-            faults = (InvalidCall(f"There is no call in your reply. {MUST_CALL}"),)
+            faults = (CallFault(f"There is no call in your reply. {MUST_CALL}"),)
         for fault in faults:
-            self.faults.append(CallFault(None, fault.tool, faults_told([fault], tools, form)))
+            self.faults.append(CallFault(faults_told([fault], tools, form), fault.name))
         if reading.faults and not self.content:  # some providers reject empty messages
             self.content = reading.faults[0].written
 
@@ -220,20 +204,23 @@ class _Reader:
             return
         if calling == "text":
             message = UNREAD.format(unread.tool, "exactly as shown")
-            fault = InvalidCall(message, unread.tool, unread.written)
+            fault = CallFault(message, unread.tool, unread.written)
             text = faults_told([fault], [*tools.values()], form_of(self.request))
         else:  # no example: the tool name may be a quotation, and the model has the schema
             text = UNREAD.format(unread.tool, "by function calling only")
-        self.faults.append(CallFault(None, unread.tool, text))
+        self.faults.append(CallFault(text, unread.tool))
 
     def _add_reading(self, reading: ParsedReply) -> None:
         self.content = reading.content
         self.reasoning = "\n".join(filter(None, [self.reasoning, reading.reasoning]))
         self._report_repairs(reading.repairs)
         for call in reading.calls:
-            id = self._id("")
-            self.calls.append(ModelCall(id, call.name, call.arguments))
-            self._enter(id, call.name, _json(call.arguments))
+            self._make(replace(call, id=self._id("")))
+
+    def _make(self, call: ModelCall, sent: str | None = None) -> None:
+        """Add a valid call, with its arguments as sent if they are to stay so."""
+        self.calls.append(call)
+        self._enter(call.id, call.name, sent or _json(call.arguments))
 
     def _enter(self, id: str, name: str, arguments: str) -> None:
         function: Message = {"name": name, "arguments": arguments}
@@ -256,9 +243,9 @@ class _Reader:
         return id
 
 
-def _worded(fault: InvalidCall, tools: Mapping[str, ToolOffer]) -> str:
+def _worded(fault: CallFault, tools: Mapping[str, ToolOffer]) -> str:
     """Return the fault for a model with function calling, with the schema and a fitting example."""
-    tool = tools.get(fault.tool or "")
+    tool = tools.get(fault.name or "")
     if tool is None:
         return fault.message
     worded = f"{fault.message}\nThe arguments of {tool.name}: {_json(tool.schema)}"
@@ -392,16 +379,15 @@ class ArrivingReply:
         self.call_parts: dict[str, Any] = {}
         """Provider data of calls: id → data."""
         self.finish: str | None = None
-        self._calls: dict[Any, SentCall] = {}
+        self._calls: dict[Any, ModelCall] = {}
         self._parts = parts
         self._names = names
 
     @property
-    def calls(self) -> list[SentCall]:
+    def calls(self) -> list[ModelCall]:
         """The calls, in the order in which they started."""
         return [
-            SentCall(call.id, self._names.from_wire(call.name), call.arguments)
-            for call in self._calls.values()
+            replace(call, name=self._names.from_wire(call.name)) for call in self._calls.values()
         ]
 
     def feed(self, chunk: Any) -> None:
@@ -464,7 +450,7 @@ class ArrivingReply:
         if call is None or (id and call.id and id != call.id):
             # Some providers give every call the same index, so a new id means a new call.
             key = index if call is None else (index, id)
-            call = self._calls.setdefault(key, SentCall())
+            call = self._calls.setdefault(key, ModelCall("", ""))
         call.id = call.id or id
         function = getattr(piece, "function", None)
         name = getattr(function, "name", None) or ""

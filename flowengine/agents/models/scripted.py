@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from flowengine.agents.call_answers import text_of
 from flowengine.agents.models.conversations import total
 from flowengine.agents.models.failures import ContextWindowExceeded, ModelError, RateLimited
 from flowengine.agents.models.model_facts import function_calling
@@ -23,11 +24,11 @@ from flowengine.agents.models.port import (
     ModelRequest,
     Usage,
 )
-from flowengine.agents.models.replies import PartSender, SentCall, SentReply, read_sent
+from flowengine.agents.models.replies import PartSender, SentReply, read_sent
+from flowengine.agents.text_calls.marked_form import ModelCall
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
 from flowengine.sdk.texts.validation_messages import predicate
-from flowengine.sdk.tools.call_answers import text_of
 
 _PIECE = 8
 """Number of characters of a text that arrive together."""
@@ -214,7 +215,7 @@ class ScriptedModel:
             parts.broke_off()
             raise _error(entry)
         note = _note(request, name)
-        reply = read_sent(sent, request, calling, events=[note], scripted=True)
+        reply = read_sent(sent, request, calling, events=[note])
         parts.end(sent.ended)
         return reply
 
@@ -307,7 +308,7 @@ def replied(data: Mapping[str, Any], request: ModelRequest) -> ModelReply:
     sent = replace(_sent(entry, script), provider_parts=entry.provider_parts or None)
     calling = function_calling(request.model, agent=request.function_calling)
     notes = [_note(request, script)] if script else []
-    return read_sent(sent, request, calling, events=notes, scripted=bool(script))
+    return read_sent(sent, request, calling, events=notes)
 
 
 def _entry(data: str | Mapping[str, Any], place: str) -> Scripted:
@@ -336,10 +337,10 @@ def _known(loc: tuple[int | str, ...]) -> list[str]:
 
 def _sent(entry: Scripted, name: str) -> SentReply:
     calls = [
-        SentCall(
-            call.id,
+        ModelCall(
             call.name,
             call.arguments if isinstance(call.arguments, str) else dumps(call.arguments),
+            call.id,
         )
         for call in entry.calls
     ]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flowengine.agents.call_answers import as_text, value_of
 from flowengine.agents.context_reduction import seen_after_handoff
 from flowengine.agents.rounds.calls import Calls
 from flowengine.agents.rounds.parts import (
@@ -28,9 +29,7 @@ from flowengine.agents.rounds.parts import (
     output_of,
     shown_cut,
 )
-from flowengine.agents.tool_answers import as_text
-from flowengine.sdk.tools.call_answers import value_of
-from flowengine.sdk.tools.hook_results import NO_END
+from flowengine.agents.termination import NO_END, ended
 
 RETRY = "/retry"
 FAILED = f"The model did not answer. Enter {RETRY} to ask again, or enter another message."
@@ -182,7 +181,7 @@ class AgentRound(Calls):
         same = 0 <= asked < len(messages) and messages[asked].get("content") == said
         if said == "":
             s["begun"] = s.turns
-            s["end"] = {**NO_END, "outcome": "resolved", "value": s["text"]}
+            s["end"] = ended("resolved", s["text"])
             self._to("final")
             return None
         s["text"] = ""

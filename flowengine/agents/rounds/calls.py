@@ -7,13 +7,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from flowengine.agents import background
+from flowengine.agents.call_answers import ERROR, failure, reason, tool_message
 from flowengine.agents.conversation import AnsweredCall, answers_to, id_of, is_answer
+from flowengine.agents.hook_results import call_hooked, call_name, call_seen
 from flowengine.agents.rounds.parts import Result
 from flowengine.agents.rounds.turns import Turns
-from flowengine.agents.tool_answers import as_text
 from flowengine.sdk import Plain
-from flowengine.sdk.tools.call_answers import ERROR, failure, reason, tool_message
-from flowengine.sdk.tools.hook_results import call_hooked, call_name, call_seen
 
 
 class Calls(Turns):
@@ -48,8 +47,8 @@ class Calls(Turns):
             said, error = answer.get("output"), answer.get("error")
             if error is not None:
                 self._note_spent(error)
-                said = {"refuse": reason(error, as_text)}
-            made = call_hooked(calls[place], said, hook["tool"], as_text)
+                said = {"refuse": reason(error)}
+            made = call_hooked(calls[place], said, hook["tool"])
             if (made["step"], made["handoff"]) != (calls[place]["step"], calls[place]["handoff"]):
                 made["settled"] = True  # the next hook does not see it
             calls[place] = made
@@ -183,7 +182,7 @@ class Calls(Turns):
             said, error = answer.get("output"), answer.get("error")
             if error is not None:
                 self._note_spent(error)
-                said = {"refuse": reason(error, as_text)}
+                said = {"refuse": reason(error)}
             if said is not None:
                 hooked = {"hooked": one.call["id"], "by": hook["tool"], "result": said}
                 s.answer(hooked, of_program=bool(s["program"]))
@@ -233,7 +232,7 @@ class Calls(Turns):
             return None
         messages = made["messages"] if made is not None else []
         if error is not None:
-            messages = failure(call, error, True, as_text)["messages"]
+            messages = failure(call, error, True)["messages"]
         s["calls"], s["program"] = program["rest"], {}
         s.answer(*messages)
         self._to("make")

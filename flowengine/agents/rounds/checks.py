@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowengine.agents.call_answers import data_text, reason
 from flowengine.agents.models.port import Message
 from flowengine.agents.rounds.parts import Result, RoundParts, check_lasting
-from flowengine.agents.termination import IDLE
-from flowengine.agents.tool_answers import as_text
+from flowengine.agents.termination import IDLE, NO_END
 from flowengine.sdk import Plain
-from flowengine.sdk.tools.call_answers import data_text, reason
-from flowengine.sdk.tools.hook_results import NO_END
 
 
 class Checks(RoundParts):
@@ -82,7 +80,7 @@ class Checks(RoundParts):
             self._end_badly(why, *self._refusing)
             return True
         self._join(self._held())
-        said = f"A check of what was asked says: {reason(error, as_text)}"
+        said = f"A check of what was asked says: {reason(error)}"
         self.s.add({"role": "user", "content": said})
         return False
 
@@ -96,7 +94,7 @@ class Checks(RoundParts):
         checks, s = self.agent.get("after", ()), self.s
         if number == len(checks):
             if checks:
-                s["text"] = data_text(s["end"]["value"], as_text)
+                s["text"] = data_text(s["end"]["value"])
             self._to("end")
             return None
         answers = self._take()
@@ -117,7 +115,7 @@ class Checks(RoundParts):
         """
         s = self.s
         why = f"{check['check']} refused the answer: {error['type']}: {error['message']}"
-        said = f"A check refused your answer: {reason(error, as_text)}"
+        said = f"A check refused your answer: {reason(error)}"
         goes_on = check["tells"] and not self._over and s["refused"] < IDLE
         s.add({"role": "user", "content": f"{said}\nAnswer again." if goes_on else said})
         if goes_on:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flowengine.agents.agent_state import AgentState
+from flowengine.agents.termination import ended
 from flowengine.sdk import Plain
-from flowengine.sdk.tools.hook_results import NO_END
 
 Result = dict[str, Any]
 
@@ -112,15 +112,15 @@ class RoundParts:
         return content
 
     def _end_badly(self, why: str, *stage: Any, no_progress: bool = False) -> None:
-        end = {**NO_END, "outcome": "not_resolved", "reason": why, "no_progress": no_progress}
-        self.s["end"], self.s["text"] = end, ""
+        self.s["end"] = ended("not_resolved", None, why, no_progress=no_progress)
+        self.s["text"] = ""
         self._to(*stage)
 
     def _spend(self, error: Mapping[str, Any]) -> bool:
         """End the work if a budget is used up, and return whether it is."""
         if error["type"] != "BudgetExceeded":
             return False
-        self.s["end"] = {**NO_END, "outcome": "budget", "reason": error["message"]}
+        self.s["end"] = ended("budget", None, error["message"])
         self._to("final")
         return True
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flowengine.agents import background
+from flowengine.agents.call_answers import as_text, data_text, reason, text_of, value_of
 from flowengine.agents.context_reduction import SUMMARIZE, reduction
+from flowengine.agents.hook_results import calls_seen, hook_said, refused
 from flowengine.agents.rounds.checks import Checks
 from flowengine.agents.rounds.parts import AskModel, LastingError, Result, Summarize, shown_cut
-from flowengine.agents.tool_answers import as_text
-from flowengine.sdk.tools.call_answers import reason, text_of, value_of
-from flowengine.sdk.tools.hook_results import NO_END, calls_seen, reply_hooked, turn_hooked
+from flowengine.agents.termination import NO_END, ended
 
 FALLBACK = ("ModelError", "RateLimited", "Timeout", "ContextWindowExceeded")
 """Errors after which the next model is called."""
@@ -51,16 +51,23 @@ class Turns(Checks):
         error = answers[0].get("error")
         if error is not None:
             if not self._spend(error):
-                why = f"{hook['tool']} refused the turn: {reason(error, as_text)}"
+                why = f"{hook['tool']} refused the turn: {reason(error)}"
                 self._end_badly(why, "end")
             return None
-        made = turn_hooked(answers[0]["output"], hook["tool"], as_text)
-        s["choice"] = {**s["choice"], **made["choice"]}
-        s.add(*made["messages"])
+        said = hook_said(
+            answers[0]["output"], model=str, tools=list, tool_choice=str, say=str, answer=object,
+            refuse=str,
+        )  # fmt: skip
+        chosen = {name: said[name] for name in ("model", "tools", "tool_choice") if name in said}
+        s["choice"] = {**s["choice"], **chosen}
+        if "say" in said:
+            s.add({"role": "user", "content": said["say"]})
         self._to("before_turn", number + 1)
-        if made["end"] is not None:
-            s["end"], s["text"] = made["end"], made["text"]
-            self._to(*(("after", 0) if made["end"]["outcome"] == "resolved" else ("end",)))
+        if "refuse" in said:
+            self._end_badly(f"{hook['tool']} refused the turn: {said['refuse']}", "end")
+        elif "answer" in said:
+            s["end"], s["text"] = ended("resolved", said["answer"]), data_text(said["answer"])
+            self._to("after", 0)
         return None
 
     def model(self) -> AskModel | Result | None:
@@ -184,11 +191,11 @@ class Turns(Checks):
         s.reply = output["message"]
         s.add(*output.get("told", ()))
         self._to("after_turn", 0)
-        refused = [call["refused"] for call in output["calls"] if "refused" in call]
+        shown = [call["refused"] for call in output["calls"] if "refused" in call]
         made = self.go()
         assert isinstance(made, dict)
-        if refused:
-            made["refused"] = refused  # for people: the model reads it in the conversation
+        if shown:
+            made["refused"] = shown  # for people: the model reads it in the conversation
         return {**{name: part for name, part in output.items() if name not in _READ}, **made}
 
     def go(self) -> Any:
@@ -207,10 +214,18 @@ class Turns(Checks):
         error = answers[0].get("error")
         if error is not None and self._spend(error):
             return None
-        said = answers[0]["output"] if error is None else {"refuse": reason(error, as_text)}
-        made = reply_hooked(said, hook["tool"], s["calls"], s["end"], s["text"], as_text)
-        s["calls"], s["end"], s["text"] = made["calls"], made["end"], made["text"]
-        s.add(*made["messages"])
+        result = answers[0]["output"] if error is None else {"refuse": reason(error)}
+        said = hook_said(result, refuse=str, answer=object)
+        why = f"{hook['tool']} has answered in place of the model."
+        if "refuse" in said:
+            why = f"{hook['tool']} refused the reply: {said['refuse']}"
+            s["end"], s["text"] = NO_END, ""
+            if not s["calls"]:
+                s.add({"role": "user", "content": f"{why}\nAnswer again."})
+        elif "answer" in said:
+            s["end"], s["text"] = ended("resolved", said["answer"]), data_text(said["answer"])
+        if said:
+            s["calls"] = [refused(call, why) for call in s["calls"]]
         self._to("after_turn", number + 1)
         return None
 

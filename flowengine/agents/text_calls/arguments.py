@@ -16,9 +16,9 @@ from jsonschema_rs import ValidationError
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import (
+    CallFault,
     Ended,
-    InvalidCall,
-    TextCall,
+    ModelCall,
     ToolOffer,
     Untyped,
 )
@@ -45,8 +45,8 @@ class Misfit(Exception):
 
 
 def bind(
-    call: TextCall, tools: Mapping[str, ToolOffer], *, ended: Ended = "stop"
-) -> tuple[TextCall | InvalidCall, tuple[str, ...]]:
+    call: ModelCall, tools: Mapping[str, ToolOffer], *, ended: Ended = "stop"
+) -> tuple[ModelCall | CallFault, tuple[str, ...]]:
     """Find the tool of a call, and convert its arguments to fit.
 
     Args:
@@ -62,7 +62,7 @@ def bind(
         return _unknown(call.name, tools), ()
     try:
         arguments, repairs = _opened(call.arguments, complete=ended == "stop")
-        return TextCall(tool.name, _fitting(arguments, tool, repairs)), tuple(
+        return ModelCall(tool.name, _fitting(arguments, tool, repairs)), tuple(
             dict.fromkeys(repairs)
         )
     except BrokenJson as broken:
@@ -70,15 +70,15 @@ def bind(
     except Misfit as misfit:
         message = f"The arguments of {tool.name} do not fit: {misfit}."
     written = call.arguments[:_SHOWN] if isinstance(call.arguments, str) else ""
-    return InvalidCall(message, tool.name, written), ()
+    return CallFault(message, tool.name, written), ()
 
 
-def _unknown(name: str, tools: Mapping[str, ToolOffer]) -> InvalidCall:
+def _unknown(name: str, tools: Mapping[str, ToolOffer]) -> CallFault:
     short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
     close = nearest(short, tools)
     hint = f" Did you mean {close}?" if close else ""
     offer = f"These are on offer: {', '.join(tools)}." if tools else "None is on offer."
-    return InvalidCall(f"There is no tool '{short}'.{hint} {offer}", close)
+    return CallFault(f"There is no tool '{short}'.{hint} {offer}", close)
 
 
 def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str]]:

@@ -16,8 +16,8 @@ from json import dumps, loads
 from secrets import token_bytes
 from typing import Any, Literal
 
+from flowengine.agents.call_answers import text_of
 from flowengine.agents.text_calls.json_text import QUOTES
-from flowengine.sdk.tools.call_answers import text_of
 
 Ended = Literal["stop", "length"]
 """Why a reply ended: the model stopped by itself, or reached the length limit."""
@@ -32,6 +32,10 @@ class ToolOffer:
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the arguments, which are an object. Empty: it takes any."""
+    step: str = ""
+    """The step of the agent that runs a call of it. Empty: the turn answers the call itself."""
+    handoff: str = ""
+    """The agent to which a call of it hands off."""
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -39,24 +43,31 @@ class ToolOffer:
         return {"type": "object", "properties": {}} | dict(self.parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class TextCall:
-    """A call, as written or, once bound, with arguments that fit the schema."""
+@dataclass(slots=True)
+class ModelCall:
+    """A call in a reply, as received or, once bound, with arguments that fit the tool's schema."""
 
     name: str
+    """Flow name of the tool."""
     arguments: Any
-    """A dict once bound. Before that, some models write it as JSON text."""
+    """A dict once bound. Before that, JSON, or a malformed text in its place."""
+    id: str = ""
+    """Id of the call in the message, unique in the conversation. Empty: it has none yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class InvalidCall:
-    """An invalid call, which is reported to the model."""
+class CallFault:
+    """An intended call that cannot be run."""
 
     message: str
-    tool: str | None = None
-    """The intended tool, if it is on offer."""
+    """The error and its correction, for the model."""
+    name: str | None = None
+    """The intended tool, if it is known."""
     written: str = ""
     """The beginning of the model's text."""
+    id: str | None = None
+    """Id of the call in the message, which is answered as a tool message. None: the message does
+    not contain the call, so the model receives a user message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +76,8 @@ class ParsedReply:
 
     content: str = ""
     reasoning: str = ""
-    calls: tuple[TextCall, ...] = ()
-    faults: tuple[InvalidCall, ...] = ()
+    calls: tuple[ModelCall, ...] = ()
+    faults: tuple[CallFault, ...] = ()
     repairs: tuple[str, ...] = ()
     """Descriptions of the repairs, in the order of the reply."""
 
@@ -182,7 +193,7 @@ class ReadCall:
     """A call, or the fault in its place."""
 
     end: int
-    item: TextCall | InvalidCall
+    item: ModelCall | CallFault
     repairs: list[str] = field(default_factory=list)
 
 
@@ -227,7 +238,7 @@ class _Call:
             cut = broken.cut and self.end == len(self.text)
             return ReadCall(self.end, self._fault(str(broken), cut=cut))
 
-    def _made(self) -> TextCall:
+    def _made(self) -> ModelCall:
         head = self.form.head.match(self.text, self.start, self.inside)
         if head is None:
             name = _STARTED_NAME.match(self.text, self.start + len(self.form.opening), self.inside)
@@ -237,7 +248,7 @@ class _Call:
         if not self.closed and not self.complete:
             raise _Broken("it has no end", cut=True)
         body = self.text[head.end() : self.inside].strip()
-        call = TextCall(self.name, self._arguments(body))
+        call = ModelCall(self.name, self._arguments(body))
         if not self.closed:
             self.repairs.append(f"the missing end of a call of {self.name} was added")
         return call
@@ -261,13 +272,13 @@ class _Call:
             raise _Broken(reason, cut=not self.closed)
         return arguments
 
-    def _fault(self, reason: str, *, cut: bool) -> InvalidCall:
+    def _fault(self, reason: str, *, cut: bool) -> CallFault:
         call = f"A call of {self.name}" if self.name else "A call"
         message = f"{call} cannot be read, and was not made: {reason}."
         if cut and not self.complete:
             message = f"{call} was cut off by the limit of length, and was not made."
         written = self.text[self.start : min(self.end, self.start + _SHOWN)]
-        return InvalidCall(message, self.name or None, written)
+        return CallFault(message, self.name or None, written)
 
 
 def skipped(text: str, at: int) -> int:

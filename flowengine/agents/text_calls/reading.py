@@ -9,12 +9,12 @@ from functools import lru_cache
 
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.marked_form import (
+    CallFault,
     Ended,
-    InvalidCall,
     MarkedForm,
+    ModelCall,
     ParsedReply,
     ReadCall,
-    TextCall,
     ToolOffer,
     read_call,
     skipped,
@@ -153,7 +153,7 @@ MAX_CALLS = 1_000
 NOT_MADE = f"The calls after the first {MAX_CALLS:,} were not made."
 MAX_FAULTS = 20
 """Maximum faults in a reply. At this number, or at `MAX_CALLS` calls, reading stops."""
-_MISPLACED = InvalidCall(
+_MISPLACED = CallFault(
     "Nothing was called: a call stands inside a line, a quotation or a code fence. Write calls "
     "on separate lines, outside of code fences. If you meant to call nothing, leave it out.",
 )
@@ -253,7 +253,7 @@ class _Scan:
                 self._cut(at, len(self.text))
                 break
 
-    def items(self) -> list[TextCall | InvalidCall]:
+    def items(self) -> list[ModelCall | CallFault]:
         """Return calls and faults in the order of the reply."""
         fenced = any(cut.fenced for cut in self.cuts)
         if self.misplaced or (fenced and self.content().strip()):
@@ -285,7 +285,7 @@ class _Scan:
         self._has_text_before(start)
         self.cuts.append(_Cut(start, end, list(calls), fenced))
         self.calls += len(calls)
-        self.faults += sum(isinstance(call.item, InvalidCall) for call in calls)
+        self.faults += sum(isinstance(call.item, CallFault) for call in calls)
         return end
 
     def _has_text_before(self, at: int) -> bool:
@@ -392,7 +392,7 @@ class _Scan:
             if start < 0:
                 break
             at, calls = self._calls_at(start, self.form)
-            whole = not any(isinstance(call.item, InvalidCall) for call in calls)
+            whole = not any(isinstance(call.item, CallFault) for call in calls)
             if whole and skipped(text, at) == over and begins_line(text, start, self._last):
                 return start, calls
         return over, []
@@ -415,22 +415,20 @@ class _Scan:
 
 
 def _bound(
-    items: list[TextCall | InvalidCall], tools: dict[str, ToolOffer], ended: Ended
+    items: list[ModelCall | CallFault], tools: dict[str, ToolOffer], ended: Ended
 ) -> ParsedReply:
-    calls: list[TextCall] = []
-    faults: list[InvalidCall] = []
+    calls: list[ModelCall] = []
+    faults: list[CallFault] = []
     repairs: list[str] = []
     for item in items:
         if len(faults) == MAX_FAULTS:
             break
         if len(calls) + len(faults) == MAX_CALLS:
-            faults.append(InvalidCall(NOT_MADE))
+            faults.append(CallFault(NOT_MADE))
             break
-        made, mended = (
-            (item, ()) if isinstance(item, InvalidCall) else bind(item, tools, ended=ended)
-        )
+        made, mended = (item, ()) if isinstance(item, CallFault) else bind(item, tools, ended=ended)
         repairs += mended
-        if isinstance(made, TextCall):
+        if isinstance(made, ModelCall):
             calls.append(made)
         else:
             faults.append(made)

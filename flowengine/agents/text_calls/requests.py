@@ -16,10 +16,10 @@ from typing import Any
 
 from jsonschema_rs import ValidationError
 
+from flowengine.agents.call_answers import text_of
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
-from flowengine.agents.text_calls.marked_form import InvalidCall, MarkedForm, ToolOffer
+from flowengine.agents.text_calls.marked_form import CallFault, MarkedForm, ToolOffer
 from flowengine.errors import InputError
-from flowengine.sdk.tools.call_answers import text_of
 from flowengine.sdk.values.validation import Validator, as_plain, shared
 
 _MOST_TRIED = 200
@@ -385,7 +385,7 @@ def _example(tool: ToolOffer, form: MarkedForm) -> str:
     return "" if example is None else form.write([(tool.name, example)])
 
 
-def faults_told(faults: Sequence[InvalidCall], tools: Iterable[ToolOffer], form: MarkedForm) -> str:
+def faults_told(faults: Sequence[CallFault], tools: Iterable[ToolOffer], form: MarkedForm) -> str:
     """Return a message about invalid calls, with a correct example for each tool, if one is found.
 
     Args:
@@ -401,7 +401,7 @@ def faults_told(faults: Sequence[InvalidCall], tools: Iterable[ToolOffer], form:
             parts.append(f"You wrote:\n{fault.written}")
     if len(faults) > _SHOWN_FAULTS:
         parts.append(f"And {len(faults) - _SHOWN_FAULTS} more calls were wrong.")
-    meant = dict.fromkeys(fault.tool for fault in faults if fault.tool and fault.tool in by_name)
+    meant = dict.fromkeys(fault.name for fault in faults if fault.name in by_name)
     shown = [by_name[name] for name in meant] or list(by_name.values())[:1]
     examples = ((tool.name, _example(tool, form)) for tool in shown)
     parts += [f"A right call of {name}:\n{example}" for name, example in examples if example]

@@ -312,20 +312,16 @@ class Books:
             instance.events += 1
         self.events.publish(
             Event(
-                PREFIX + name,
-                instance.id if instance else None,
-                spec.id,
-                spec.kind,
-                spec.scope,
-                spec.owner_id,
-                spec.key,
-                opened.choice if opened else ",".join(spec.providers),
-                instance.state if instance else "declared",
-                instance.generation if instance else 0,
-                instance.events if instance else 1,
-                self.clock.now(),
-                error,
-                difference,
+                event=PREFIX + name,
+                id=instance.id if instance else None,
+                **spec.named,
+                provider=opened.choice if opened else ",".join(spec.providers),
+                state=instance.state if instance else "declared",
+                generation=instance.generation if instance else 0,
+                number=instance.events if instance else 1,
+                at=self.clock.now(),
+                error=error,
+                difference=difference,
             )
         )
 

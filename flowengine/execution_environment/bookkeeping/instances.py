@@ -297,11 +297,7 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
     defaults = opened.capabilities.defaults if opened else {}
     return {
         "id": instance.id,
-        "spec_id": spec.id,
-        "kind": spec.kind,
-        "scope": spec.scope,
-        "owner_id": spec.owner_id,
-        "resource_key": spec.key,
+        **spec.named,
         "on_wait": "keep" if spec.is_kept else "release",
         "state": instance.state,
         "generation": instance.generation,

@@ -105,11 +105,14 @@ class RegistryEntry:
     Args:
         registry: The registry that contains it.
         data: Its content.
+        recorded: Whether it is on disk. Otherwise it leaves nothing behind, or is not recorded as
+            requested.
     """
 
-    def __init__(self, registry: Registry, data: dict[str, Any]) -> None:
+    def __init__(self, registry: Registry, data: dict[str, Any], *, recorded: bool = True) -> None:
         self._registry = registry
         self.data = data
+        self.recorded = recorded
 
     @property
     def id(self) -> str:
@@ -146,7 +149,7 @@ class RegistryEntry:
         """Record its state, if possible. The state is only informative."""
         self.data["state"] = state
         with contextlib.suppress(OSError):
-            self._registry.write(self.data)
+            self._write()
 
     def trace(self, **facts: Any) -> None:
         """Add facts about resources to be started, as declared by `environments.Tracer` of the SDK.
@@ -156,13 +159,18 @@ class RegistryEntry:
         """
         self._note(facts)
         try:
-            self._registry.write(self.data)
+            self._write()
         except OSError as error:
             raise self._registry.unusable(error) from None
 
     def remove(self) -> None:
         """Remove the entry, because nothing is left."""
-        self._registry.remove(self.id)
+        if self.recorded:
+            self._registry.remove(self.id)
+
+    def _write(self) -> None:
+        if self.recorded:
+            self._registry.write(self.data)
 
     def _note(self, facts: Mapping[str, Any]) -> None:
         known = self.data["facts"]
@@ -174,21 +182,6 @@ class RegistryEntry:
         for folder in [*folders, *facts.pop("folders", ())]:
             known.setdefault("folders", []).append(os.fspath(folder))
         known.update(facts)
-
-
-class NoEntry(RegistryEntry):
-    """An environment that is not recorded, because it leaves nothing behind or as requested."""
-
-    def set_state(self, state: str) -> None:
-        """Store its state in this process only."""
-        self.data["state"] = state
-
-    def trace(self, **facts: Any) -> None:
-        """Store facts in this process only."""
-        self._note(facts)
-
-    def remove(self) -> None:
-        """Do nothing, because no entry exists."""
 
 
 class Registry:

@@ -9,7 +9,6 @@ from typing import Any
 
 from flowengine.execution_environment.bookkeeping.instances import Instance, Provision
 from flowengine.execution_environment.clock import within
-from flowengine.execution_environment.registry.entries import NoEntry
 from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk import processes
 from flowengine.sdk.environments import VARIABLE, Resource
@@ -58,7 +57,7 @@ async def end_strays(instance: Instance) -> None:
         instance: The opening, whose entry contains the traces.
     """
     entry = instance.entry
-    if entry is None or (isinstance(entry, NoEntry) and not entry.data["facts"]):
+    if entry is None or not (entry.recorded or entry.data["facts"]):
         return
     leftover = entry.leftover
     await on_thread(lambda: end_traced(leftover.mark, leftover.facts, leftover.owner.boot))

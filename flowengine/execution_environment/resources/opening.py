@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from flowengine.errors import FlowEngineError
 from flowengine.execution_environment.bookkeeping.instances import Instance, Provision
 from flowengine.execution_environment.clock import PluginFailed, TimerClock, TookTooLong, within
-from flowengine.execution_environment.registry.entries import NoEntry, Registry, make_own
+from flowengine.execution_environment.registry.entries import Registry, RegistryEntry, make_own
 from flowengine.execution_environment.registry.screens import Window
 from flowengine.execution_environment.registry.workspaces import Workspaces, home_of
 from flowengine.execution_environment.specs import providers
@@ -236,12 +236,8 @@ def _prepare(instance: Instance, choice: Provision, around: ManagerServices) -> 
     spec = record.spec
     data = {
         "id": instance.id,
-        "spec_id": record.spec.id,
-        "kind": spec.kind,
+        **spec.named,
         "provider": choice.choice,
-        "scope": spec.scope,
-        "owner_id": spec.owner_id,
-        "resource_key": record.spec.key,
         "generation": instance.generation,
         "manager": around.manager,
         "owner": list(around.owner),
@@ -258,7 +254,7 @@ def _prepare(instance: Instance, choice: Provision, around: ManagerServices) -> 
     if recorded:
         instance.entry = around.registry.add(data)
     else:
-        instance.entry = NoEntry(around.registry, {**data, "facts": {}})
+        instance.entry = RegistryEntry(around.registry, {**data, "facts": {}}, recorded=False)
 
 
 def _workspace(instance: Instance, around: ManagerServices, *, needed: bool) -> tuple[Path, int]:
@@ -387,7 +383,7 @@ def window_of(instance: Instance, around: ManagerServices) -> Window | None:
     assert opened is not None
     assert entry is not None
     provider, resource = opened.provider, opened.resource
-    if isinstance(entry, NoEntry) or type(provider).screen is Provider.screen:
+    if not entry.recorded or type(provider).screen is Provider.screen:
         return None
 
     try:

@@ -129,6 +129,17 @@ class EnvironmentSpec(Config):
         return self.resource_key or self.kind
 
     @property
+    def named(self) -> dict[str, str]:
+        """What it is and whose, for records and descriptions."""
+        return {
+            "spec_id": self.id,
+            "kind": self.kind,
+            "scope": self.scope,
+            "owner_id": self.owner_id,
+            "resource_key": self.key,
+        }
+
+    @property
     def providers(self) -> tuple[str, ...]:
         """The sandboxes that it may run in, in order of preference."""
         return self._providers

@@ -25,7 +25,7 @@ from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.compiled import digest, holds_secret
 from flowengine.kernel.graph.rules import Called
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
-from flowengine.sdk.steps.generated_flows import Mark, Offered
+from flowengine.sdk.steps.generated_flows import Mark
 from flowengine.sdk.values.argument_schemas import without_arguments
 
 
@@ -70,7 +70,7 @@ class CallCompiler:
         loc = (*call.loc, call.action)
         name = call.given if call.action == "call" else call.action
         mark, tools = self._mark(call), self._tools_of(call)
-        if mark.offered is not None and mark.offered.tool:
+        if mark.offered is not None and "tool" in mark.offered:
             callee = tools.server(call.given, loc)
             spec["tool"] = f"{call.given}.*"
         elif call.action == "call":
@@ -88,7 +88,9 @@ class CallCompiler:
         if callee is None:
             return UNKNOWN
         if mark.offered is not None:
-            callee = replace(callee, offered=self._offered(mark.offered, call, view))
+            offered = mark.offered.items()
+            texts = {key: self.expressions.value(text, loc, view) for key, text in offered}
+            callee = replace(callee, offered=texts)
         if callee.home is None and tools is not self.tools:
             home = Home(tools.expressions, tools.view, tools.model.defaults)
             callee = replace(callee, home=home)
@@ -241,12 +243,6 @@ class CallCompiler:
         home: Any = None if generated is None else generated.homes.get(call.id)
         return self.tools if home is None else self.tools.of_file(home.file)
 
-    def _offered(self, offered: Offered, call: Call, view: VisibleNames) -> dict[str, TypedValue]:
-        """Compile the properties of an offered tool of a server."""
-        loc = (*call.loc, call.action)
-        texts = {name: text for name, text in offered._asdict().items() if text}
-        return {name: self.expressions.value(text, loc, view) for name, text in texts.items()}
-
     def _look_at_rules(self, call: Call, callee: Callee) -> None:
         """Write the rules that may apply to the call. With any rule, an approval is possible."""
         spec = call.spec
@@ -305,11 +301,11 @@ class CallCompiler:
         if callee.offered is not None:
             offered, loc = self._mark(call).offered, (*call.loc, call.action)
             assert offered is not None
-            version = f"{parts['version'].value[1]} {offered.digest}"
+            version = f"{parts['version'].value[1]} {offered['digest']}"
             parts["schema"] = callee.offered["schema"]
             parts["version"] = self.expressions.value(version, loc, view)
-            if offered.tool:
-                tool = f"{call.given}.{offered.tool}"
+            if "tool" in offered:
+                tool = f"{call.given}.{offered['tool']}"
                 parts["tool"] = self.expressions.value(tool, loc, view)
         call.spec["approval"] = together(parts).value
 

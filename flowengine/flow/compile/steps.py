@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from flowengine import registry
 from flowengine.flow.check.net import targets
@@ -47,10 +48,9 @@ from flowengine.flow.compile.types import (
 from flowengine.flow.models import Handler, Loc, Map, Trigger
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
-from flowengine.kernel.graph.compiled import OPENING, Value
+from flowengine.kernel.graph.compiled import OPENING, Plain, Value
 from flowengine.kernel.graph.specs import (
     AlternativeSpec,
-    ExchangeSpec,
     HandlerSpec,
     LockSpec,
     LoopSpec,
@@ -58,7 +58,6 @@ from flowengine.kernel.graph.specs import (
     StepSpec,
     WaitSpec,
 )
-from flowengine.sdk.steps.generated_flows import Exchange
 from flowengine.sdk.texts.flow_texts import plain_text
 from flowengine.sdk.texts.near_words import did_you_mean
 
@@ -241,22 +240,17 @@ class StepCompiler:
         info.spec["adapter"] = {"kind": self.plan.model.by, "task": task}
         return UNKNOWN
 
-    def _exchange(self, info: Info, exchange: Exchange) -> None:
+    def _exchange(self, info: Info, exchange: Mapping[str, Plain]) -> None:
         """Write how a step makes calls of its callees."""
-        self.expressions.used["state"].update([exchange.answers, *exchange.heeds])
+        self.expressions.used["state"].update([exchange["answers"], *exchange["heeds"]])
         loc, view = (*info.loc, info.action), self.scopes.entry(info)
         with self.expressions.noting_state() as keys:
-            until = self.expressions.condition(exchange.until, loc, view)
+            until = self.expressions.condition(exchange["until"], loc, view)
         alternative = AlternativeSpec(id="ok", when=until, watches=sorted(keys))
         info.spec["wait"] = WaitSpec(mode="first", alternatives=[alternative])
-        info.spec["exchange"] = ExchangeSpec(
-            callees={self.plan.steps[number].id: number for number in info.children},
-            keeps=[list(pair) for pair in exchange.keeps],
-            answers=exchange.answers,
-            about=list(exchange.about),
-            heeds=list(exchange.heeds),
-            catches=list(exchange.catches),
-        )
+        parts: Any = {key: part for key, part in exchange.items() if key != "until"}
+        parts["callees"] = {self.plan.steps[number].id: number for number in info.children}
+        info.spec["exchange"] = parts
 
     # Arrival
 

@@ -17,7 +17,7 @@ from flowengine.flow.expressions.scope import TypeName, Unsigned
 from flowengine.flow.expressions.types import WORDS
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import StepError
-from flowengine.sdk.tools.call_answers import marked_data
+from flowengine.sdk.texts.untrusted import marked_data
 from flowengine.sdk.tools.command_rules import check
 
 # Limits on the cost of one evaluation.

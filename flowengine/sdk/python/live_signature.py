@@ -41,8 +41,6 @@ class Signature(NamedTuple):
     """Marked with `@flowengine.quick`."""
     takes_resources: bool = False
     """It has a parameter `runtime_resources`."""
-    takes_context_variables: bool = False
-    """It has a parameter `context_variables`."""
     paths: Sequence[str] = ()
     """Files that were read, as absolute paths. The first is the module's."""
     classes: Mapping[str, list[str]] = {}
@@ -89,7 +87,7 @@ def read_function(
                 parameters += types.records.fields(others)
                 others = None
         elif parameter.name not in {*INJECTED, *environments} and not (
-            _is_context(hint) or (not lenient and is_injected(hint, is_environment))
+            is_context(hint) or (not lenient and is_injected(hint, is_environment))
         ):
             if lenient and parameter.kind is Given.VAR_POSITIONAL:
                 continue
@@ -109,7 +107,6 @@ def read_function(
         is_async=bool(code and code.co_flags & _COROUTINES),
         quick=getattr(function, "__flowengine_quick__", False),
         takes_resources="runtime_resources" in every,
-        takes_context_variables="context_variables" in every,
         classes=classes,
     )
 
@@ -260,13 +257,13 @@ def _docstring(function: Any) -> str | None:
 
 def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None) -> bool:
     """Return whether the engine injects the type that a hint names."""
-    if _is_context(hint):
+    if is_context(hint):
         return True
     each = [hinted for hinted in get_args(hint) if hinted is not type(None)] or [hint]
     return all(
         inspect.isclass(hinted)
         and (
-            _is_context(hinted)
+            is_context(hinted)
             or issubclass(hinted, Resource)
             or (is_environment is not None and is_environment(hinted))
         )
@@ -274,7 +271,8 @@ def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None)
     )
 
 
-def _is_context(hint: Any) -> bool:
+def is_context(hint: Any) -> bool:
+    """Return whether a hint names the class of an attempt's context."""
     name = hint if isinstance(hint, str) else getattr(hint, "__name__", "")
     return name.strip("'\"").rpartition(".")[2] == "StepContext"
 

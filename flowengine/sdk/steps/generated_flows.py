@@ -167,45 +167,16 @@ class Given(NamedTuple):
     """The file that contains it."""
 
 
-class Offered(NamedTuple):
-    """Properties of a tool that a server offered, as expressions."""
-
-    schema: str
-    """The JSON Schema of its arguments."""
-    digest: str
-    """The digest of the offer. A tool with a different digest is not called."""
-    tool: str = ""
-    """The name of the tool on the server. Empty if the step calls one by its name."""
-
-
-class Exchange(NamedTuple):
-    """How a step makes calls, see `kernel.graph.specs.ExchangeSpec`.
-
-    Its callees are in the flow's `callees`.
-    """
-
-    answers: str
-    """The state key to which the answers are added."""
-    keeps: Sequence[tuple[str, str]]
-    """State keys, and the parts of its result that are written to them."""
-    about: Sequence[str]
-    """Names of the parts of its note on a call for approvers."""
-    heeds: Sequence[str]
-    """State keys whose changes during its last attempt make it go on."""
-    catches: Sequence[str]
-    """Types of errors that do not end it."""
-    until: str
-    """What it waits for when it pauses, as an expression about the state."""
-
-
 class Mark(NamedTuple):
     """Properties of a step of a generated flow that the language cannot express."""
 
     keys: Mapping[str, Plain] = {}
     """Keys of the compiled step, as in `kernel.graph.specs.StepSpec`: the `caller` of a tool, its
     name `tool` for that caller, state keys that a call `reads`, what its box `says`, ..."""
-    exchange: Exchange | None = None
-    """How it makes calls. None: it makes none."""
+    exchange: Mapping[str, Plain] | None = None
+    """How it makes calls of its callees, which are in the flow's `callees`: the keys of
+    `kernel.graph.specs.ExchangeSpec` besides, and `until`, what it waits for when it pauses, as an
+    expression about the state. None: it makes none."""
     adapter: Mapping[str, Plain] | None = None
     """Whether the generating kind turns the result of the call into the output of the step. Its
     `adapt` receives this map as `task`, with the `source` of the result if it is foreign."""
@@ -214,8 +185,10 @@ class Mark(NamedTuple):
     evaluated each time the step is reached, with the time and state of that moment."""
     servers: Sequence[str] = ()
     """Tools that are servers. `context.resources` contains the sessions with them, by name."""
-    offered: Offered | None = None
-    """The tool of a server that was offered and is called. `call` may name the server."""
+    offered: Mapping[str, str] | None = None
+    """The tool of a server that was offered and is called, as expressions: the JSON `schema` of its
+    arguments, and the `digest` of the offer. A tool with a different digest is not called. If
+    `call` names the server, also the name of the `tool` on it."""
     inputs: Mapping[str, Plain] = {}
     """Inputs of the generated flow that it runs, besides the arguments, as in a file."""
     asks: bool = False

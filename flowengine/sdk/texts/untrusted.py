@@ -11,7 +11,7 @@ with shorter lines (`brief`), which the system message explains once per convers
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 from itertools import count
@@ -147,3 +147,16 @@ def marked_failure(message: str, source: str) -> str:
         source: Origin of these quotes.
     """
     return FAILED + marked(unmarked(message)[:_FAILURE], source)
+
+
+def marked_data(value: Any, source: Any, text: Callable[[Any], str]) -> str:
+    """Return data for a model, in a block if it contains any text. Others may have written it.
+
+    Args:
+        value: The data. Without any text, it cannot give instructions and needs no block.
+        source: Its origin.
+        text: Returns data other than text as text.
+    """
+    value = all_unmarked(value)
+    content = value if isinstance(value, str) else text(value)
+    return marked(content, str(source)) if has_text(value) else content

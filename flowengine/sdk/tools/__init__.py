@@ -1,1 +1,1 @@
-"""Calls of tools: as data, their rules, and the answers that a model receives."""
+"""Calls of tools: as data, their schemas, and rules about commands."""

@@ -190,14 +190,8 @@ _WITHIN: dict[str, Plain] = {**TEXT, "description": "Reference of an element to 
 
 
 def _tool(verb: _Verb) -> Tool:
-    return {
-        "description": f"{verb.about} Shows the page: its text, and its elements with references.",
-        "args": record(verb.fields, verb.required),
-        "returns": TEXT,
-        "effect": verb.effect,
-        "environment": BROWSER,
-        "apart": True,
-    }
+    about = f"{verb.about} Shows the page: its text, and its elements with references."
+    return {**_reader(about, verb.fields, *verb.required), "effect": verb.effect}
 
 
 def _reader(about: str, args: Mapping[str, Plain], *required: str) -> Tool:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from flowengine.agents.models import ModelReply, resolve
-from flowengine.agents.models.replies import SentCall, SentReply, read_sent
+from flowengine.agents.models.replies import SentReply, read_sent
+from flowengine.agents.text_calls.marked_form import ModelCall
 from flowengine.agents.text_calls.reading import MAX_CALLS
 from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk import StepError, Timeout
@@ -180,14 +181,14 @@ def test_ids_may_be_numbers_long_or_the_same(wire: Wire) -> None:
 
 
 def test_more_calls_than_anybody_means_are_not_made() -> None:
-    sent = SentReply(calls=[SentCall(f"c{n}", ADD.name, ARGUMENTS) for n in range(10_000)])
+    sent = SentReply(calls=[ModelCall(ADD.name, ARGUMENTS, f"c{n}") for n in range(10_000)])
 
     reply = read_sent(sent, request(), "native")
 
     assert len(reply.calls) == MAX_CALLS
     assert len(list(reply.message["tool_calls"])) == MAX_CALLS
     [fault] = reply.faults
-    assert (fault.id, fault.reason) == (None, "The calls after the first 1,000 were not made.")
+    assert (fault.id, fault.message) == (None, "The calls after the first 1,000 were not made.")
 
 
 def numbered() -> Iterator[bytes]:

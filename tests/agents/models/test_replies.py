@@ -6,12 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flowengine.agents.models.replies import Finish, SentCall, SentReply, read_sent
+from flowengine.agents.models.replies import Finish, SentReply, read_sent
+from flowengine.agents.text_calls.marked_form import ModelCall
 from tests.agents.models.asking import ADD, request, written
 from tests.rows import each_row
 
 
-def read(*calls: SentCall, text: str = "", ended: Finish = "stop", **more: Any) -> Any:
+def read(*calls: ModelCall, text: str = "", ended: Finish = "stop", **more: Any) -> Any:
     return read_sent(SentReply(text, calls=list(calls), ended=ended), request(**more), "native")
 
 
@@ -24,7 +25,7 @@ def read(*calls: SentCall, text: str = "", ended: Finish = "stop", **more: Any) 
     ],
 )
 def test_arguments_are_read_and_kept_as_they_were_said(arguments: str, kept: str) -> None:
-    reply = read(SentCall("x", "math.add", arguments))
+    reply = read(ModelCall("math.add", arguments, "x"))
 
     assert [call.arguments for call in reply.calls] == [{"a": 1, "b": 2}]
     assert [call["function"]["arguments"] for call in reply.message["tool_calls"]] == [kept]
@@ -34,23 +35,23 @@ def test_arguments_are_read_and_kept_as_they_were_said(arguments: str, kept: str
 @each_row(
     ("call", "reason"),
     [
-        (SentCall("x", "math.ad", "{}"), "Did you mean math.add?"),
-        (SentCall("x", "math.add", '{"a": 1}'), "'b'"),
-        (SentCall("x", "math.add", "[]"), "must be one JSON object"),
-        (SentCall("x", "math.add", '{"a": NaN, "b": 1}'), "NaN is not a JSON number"),
-        (SentCall("x", "math.add", '{"a":' * 10_000), "cannot be read"),
-        (SentCall("x", "math.add", '{"a": 1, "b": ' + "1" * 1_000_000), "characters"),
-        (SentCall("x", "math.add", '{"a": 1, "context_variables": {}, "b": 2}'), "has no"),
+        (ModelCall("math.ad", "{}", "x"), "Did you mean math.add?"),
+        (ModelCall("math.add", '{"a": 1}', "x"), "'b'"),
+        (ModelCall("math.add", "[]", "x"), "must be one JSON object"),
+        (ModelCall("math.add", '{"a": NaN, "b": 1}', "x"), "NaN is not a JSON number"),
+        (ModelCall("math.add", '{"a":' * 10_000, "x"), "cannot be read"),
+        (ModelCall("math.add", '{"a": 1, "b": ' + "1" * 1_000_000, "x"), "characters"),
+        (ModelCall("math.add", '{"a": 1, "context_variables": {}, "b": 2}', "x"), "has no"),
     ],
 )
-def test_what_cannot_be_made_is_worded_with_a_right_example(call: SentCall, reason: str) -> None:
-    reply = read(call, SentCall("y", "math.add", '{"a": 1, "b": 2}'))
+def test_what_cannot_be_made_is_worded_with_a_right_example(call: ModelCall, reason: str) -> None:
+    reply = read(call, ModelCall("math.add", '{"a": 1, "b": 2}', "y"))
 
     [fault] = reply.faults
     assert fault.id == "x"
-    assert reason in fault.reason
-    assert 'The arguments of math.add: {"type": "object"' in fault.reason
-    assert fault.reason.endswith('For example: {"a": 1, "b": 2}')
+    assert reason in fault.message
+    assert 'The arguments of math.add: {"type": "object"' in fault.message
+    assert fault.message.endswith('For example: {"a": 1, "b": 2}')
     assert [call.id for call in reply.calls] == ["y"]
     assert len(reply.message["tool_calls"]) == 2
 
@@ -60,7 +61,7 @@ def test_ids_are_unique_in_the_conversation() -> None:
     before = {"id": "old", "type": "function", "function": {"name": "math.add", "arguments": "{}"}}
     said = '{"a": 1, "b": 2}'
     reply = read(
-        *(SentCall(id, "math.add", said) for id in ("old", "", "", "same", "same")),
+        *(ModelCall("math.add", said, id) for id in ("old", "", "", "same", "same")),
         messages=[{"role": "assistant", "content": "", "tool_calls": [before]}],
     )
 
@@ -71,7 +72,7 @@ def test_ids_are_unique_in_the_conversation() -> None:
 
 
 def test_a_call_that_the_limit_of_length_cut_off_is_not_made() -> None:
-    reply = read(SentCall("x", "math.add", '{"a": 1, "b": 2'), ended="length")
+    reply = read(ModelCall("math.add", '{"a": 1, "b": 2', "x"), ended="length")
 
     assert not reply.calls
     assert reply.faults[0].id == "x"
@@ -81,7 +82,7 @@ CALL = '{"name": "math.add", "arguments": {"a": 1, "b": 2}}'
 
 
 def test_text_beside_native_calls_names_only_what_is_missing() -> None:
-    made = SentCall("x", "math.add", '{"a": 1, "b": 2}')
+    made = ModelCall("math.add", '{"a": 1, "b": 2}', "x")
     offers = (ADD, replace(ADD, name="pay"))
     paid = f"<tool_call>{CALL.replace('math.add', 'pay')}</tool_call>"
 
@@ -102,6 +103,6 @@ def test_what_a_text_model_wrote_wrongly_is_told_in_its_own_syntax() -> None:
     assert not reply.calls
     [fault] = reply.faults
     assert fault.id is None
-    assert "'b'" in fault.reason
-    assert fault.reason.endswith(written(asked, "math.add", a=1, b=2))
+    assert "'b'" in fault.message
+    assert fault.message.endswith(written(asked, "math.add", a=1, b=2))
     assert reply.finish == "stop"

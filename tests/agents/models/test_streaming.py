@@ -69,8 +69,8 @@ def test_a_call_without_arguments_has_none(wire: Wire) -> None:
     [fault] = ask(wire, Heard()).faults
 
     assert (fault.id, fault.name) == ("x", "math.add")
-    assert "'a'" in fault.reason
-    assert "required" in fault.reason
+    assert "'a'" in fault.message
+    assert "required" in fault.message
 
 
 @pytest.mark.parametrize("usage", [USAGE, {**USAGE, "cost": 0.25}])
@@ -248,7 +248,7 @@ def test_a_reply_that_the_limit_of_length_ended_says_so(wire: Wire) -> None:
     )
 
     assert ask(wire, Heard()).finish == "length"
-    assert "cannot be read" in ask(wire, Heard()).faults[0].reason
+    assert "cannot be read" in ask(wire, Heard()).faults[0].message
     assert ask(wire).finish == "filtered"
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.texts.untrusted import FAILED, all_unmarked, has_text, marked
+from flowengine.sdk import Plain, ToolError, ValidationError
+from flowengine.sdk.texts import untrusted
+from flowengine.sdk.texts.untrusted import FAILED, all_unmarked
+from flowengine.sdk.values.plain_values import to_plain
 
 Answer = dict[str, Any]
 _Call = Mapping[str, Any]
@@ -22,6 +24,8 @@ FLOW, ADAPTED, OTHERS = "flow", "adapted", "others"
 contain text by others."""
 _OWN = frozenset({"Rejected", "Refused", "Expired", "BudgetExceeded", "LimitExceeded"})
 """Types of errors whose messages quote nothing that others wrote."""
+_OBJECT = re.compile(r"<(?:[^<>]|<\w+>){0,200} at 0x[0-9a-fA-F]+>?")
+"""The text of an object without its own text."""
 ERROR = "Error: "
 """How the message of a failed call begins."""
 _ENVELOPE = {"content": str, "more": list, "context": dict, "handoff": str}
@@ -70,7 +74,6 @@ def answer(
     approval: Plain,
     handed: Plain,
     kind: Plain,
-    text: Callable[..., str],
 ) -> Answer:
     """Return the answer to a call that was made.
 
@@ -82,35 +85,31 @@ def answer(
         handed: The agent that an earlier call of the reply handed off to, or the empty text. Only
             the first handoff is taken, others are refused.
         kind: The kind of the result.
-        text: Returns data as text.
     """
     made = envelope_in(result)
     if made is not None and kind == ADAPTED:
         first = tool_message(call["id"], call["name"], made["content"])
         more, context, handoff = made["more"], made["context"], made["handoff"]
         return first_handoff([first, *more], context, handoff, result, handed)
-    content = marked_data(result, call["name"], text) if kind == OTHERS else data_text(result, text)
+    content = marked_data(result, call["name"]) if kind == OTHERS else data_text(result)
     content = "\n\n".join([*said_by_people(approval), content])
     if made is not None:  # data that looks like an envelope
         result = {"envelope": {**{key: made[key] for key in _ENVELOPE}, "value": result}}
     return first_handoff([tool_message(call["id"], call["name"], content)], {}, "", result, handed)
 
 
-def failure(
-    call: _Call, error: Mapping[str, Any], foreign: Plain, text: Callable[..., str]
-) -> Answer:
+def failure(call: _Call, error: Mapping[str, Any], foreign: Plain) -> Answer:
     """Return the answer to a call that failed or was not made.
 
     Args:
         call: The call.
         error: The error.
         foreign: Whether the message may quote what others wrote even if the error names no source.
-        text: Returns data as text.
     """
     if foreign and error["type"] not in _OWN:
-        why = f"{error['type']}: {marked_data(error['message'], call['name'], text)}"
+        why = f"{error['type']}: {marked_data(error['message'], call['name'])}"
     else:
-        why = reason(error, text)
+        why = reason(error)
     messages = [tool_message(call["id"], call["name"], f"{ERROR}{why}")]
     data = error.get("data")
     shown = data.get("images") if error["type"] == "Rejected" and isinstance(data, dict) else None
@@ -123,11 +122,11 @@ def failure(
     return {"messages": messages, "context": {}, "handoff": "", "value": None}
 
 
-def reason(error: Mapping[str, Any], text: Callable[..., str]) -> str:
+def reason(error: Mapping[str, Any]) -> str:
     """Return an error for a model: its type, and its message, which may quote what others wrote."""
     said = error["message"]
     if error.get("source") is not None:
-        said = FAILED + marked_data(said, error["source"], text)
+        said = FAILED + marked_data(said, error["source"])
     return f"{error['type']}: {said}"
 
 
@@ -154,9 +153,51 @@ def first_handoff(
     return {"messages": messages, "context": context, "handoff": handoff, "value": value}
 
 
-def data_text(value: Plain, text: Callable[..., str]) -> str:
+def as_text(value: Any) -> str:
+    """Return a value as the text of a message.
+
+    Raises:
+        ToolError: A part of it is no data but an object such as an iterator.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=_as_data)
+    except (TypeError, ValueError, RecursionError):  # such as a map with other keys
+        made = _as_data(value)
+        text = made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()
+
+
+def _as_data(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+
+    try:
+        return to_plain(value, number_keys=True)
+    except ValidationError:
+        pass
+    try:
+        text = str(value)
+    except Exception as error:  # such as of a value that is nested too deeply
+        return f"{type(value).__name__} without a text: {type(error).__name__}"
+    if (match := _OBJECT.search(text)) or isinstance(value, Iterator):
+        what = match[0] if match else text
+        raise ToolError(
+            f"the tool was called, but its result contains {what}, which is no data: it has to "
+            "return text, numbers, lists or maps",
+            retryable=False,
+        )
+    return text
+
+
+def data_text(value: Plain) -> str:
     """Return data as text, which a text is already."""
-    return value if isinstance(value, str) else text(value)
+    return value if isinstance(value, str) else as_text(value)
 
 
 def value_of(result: Plain) -> Plain:
@@ -190,14 +231,6 @@ def envelope_in(result: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def marked_data(value: Plain, source: Plain, text: Callable[..., str]) -> str:
-    """Return data for a model, in a block if it contains any text. Others may have written it.
-
-    Args:
-        value: The data. Without any text, it cannot give instructions and needs no block.
-        source: Its origin.
-        text: Returns data as text.
-    """
-    value = all_unmarked(value)
-    content = data_text(value, text)
-    return marked(content, str(source)) if has_text(value) else content
+def marked_data(value: Plain, source: Plain) -> str:
+    """Return data for a model, in a block if it contains any text. Others may have written it."""
+    return untrusted.marked_data(value, source, as_text)
