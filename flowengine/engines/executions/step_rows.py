@@ -20,7 +20,6 @@ from flowengine.journal.step_table import StepTable
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation, Run
 from flowengine.kernel.events import Event
-from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.notation.addresses import wholes
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View, used
@@ -79,9 +78,6 @@ class StepRows:
         self._begun: dict[str, int] = {}
         """When the first item or round of a map or loop that has not ended began."""
         self._remark: str | None = None
-        self._graph: Graph | None = None
-        self._metered: dict[str, Node] = {}
-        """The steps of the graph whose attempts report what they used, by id."""
 
     def before(self, graph: Graph, state: State, event: Event) -> None:
         """Note an event that is about to be applied. A result without a log may just be added."""
@@ -154,8 +150,7 @@ class StepRows:
                 if row[11] is not None:  # it ends between two attempts
                     row = self._add(row, number, *row[1:4], row[5], row[6], None)
                 gave = None if event["value"] is None else GAVE
-                amounts = self._amounts(graph, row[2], event["value"])
-                ended = (event["at"], number, None, gave, None, row[15], *amounts)
+                ended = (event["at"], number, None, gave, None, row[15], None, None)
                 self._put(_row((*row[:3], "succeeded", "ok", *row[5:10], *ended)))
             elif kind is Observation:
                 self._fold(graph, number, event, each)
@@ -253,12 +248,11 @@ class StepRows:
         if seen.attempt and not known.attempt:
             known = known._replace(attempt=1)
         if is_end or (status in _BETWEEN and known.began is not None and known.ended_by is None):
-            error: Any = seen.error
-            reported = seen.output if error is None else error.get("data")
-            tokens, cost = self._amounts(graph, spec["id"], reported)
+            reported = seen.output if seen.error is None else seen.error.get("data")
+            amounts = used(graph.nodes[seen.step], reported)
             known = known._replace(
-                tokens=tokens,
-                cost=cost,
+                tokens=amounts.get("tokens"),
+                cost=amounts.get("cost_usd"),
                 outcome=seen.outcome,
                 ended=at,
                 ended_by=number,
@@ -266,19 +260,6 @@ class StepRows:
                 error=None if seen.error is None else pack(seen.error),
             )
         self._put(known._replace(status=status))
-
-    def _amounts(self, graph: Graph, step: str, reported: Any) -> tuple[int | None, int | None]:
-        """Return the tokens and the cost that an attempt has reported."""
-        if self._graph is not graph:
-            numbered = enumerate(graph.flow["steps"])
-            self._graph = graph
-            self._metered = {
-                spec["id"]: graph.nodes[number] for number, spec in numbered if "meters" in spec
-            }
-        if step not in self._metered:  # most are not
-            return None, None
-        amounts = used(self._metered[step], reported)
-        return amounts.get("tokens"), amounts.get("cost_usd")
 
     def _starts(self, address: str, at: int) -> int:
         """Return when a step has begun: a map or loop with its first item or round."""

@@ -71,8 +71,13 @@ def activation_ended(
     if node.forgets:
         provenance.forget_steps(tx.state, act["past"], node.forgets)
     if tx.observe is not None:
-        is_usual = tx.brief and node.bare and node.loop is None and status == "succeeded"
-        if is_usual and outcome == "ok" and output is tx.event.get("value", _ABSENT):
+        is_usual = tx.brief and node.bare and node.loop is None and node.meters is None
+        if (
+            is_usual
+            and status == "succeeded"
+            and outcome == "ok"
+            and output is tx.event.get("value", _ABSENT)
+        ):
             tx.observe.append(tx.step_address(act))
         else:
             tx.note(act, status, outcome=outcome, output=output, to=targets)
