@@ -8,9 +8,10 @@ from typing import Any
 
 from flowengine.engines.inspection.steps import Steps
 from flowengine.engines.memory.store import MemoryStore
+from flowengine.engines.step_queries import steps_in_memory
 from flowengine.errors import Conflict
 from flowengine.journal.records import COMPUTED, Append, StepRow
-from flowengine.journal.step_table import StepTable, steps_in_memory, write_steps
+from flowengine.journal.step_table import StepTable, write_steps
 
 
 class MemoryWithRows(MemoryStore):

@@ -16,7 +16,7 @@ from flowengine.engines.executions.subjects import address_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import COMPUTED, GAVE, OVER, StepRow
-from flowengine.journal.step_table import StepTable
+from flowengine.journal.step_table import CHANGING, CURRENT, FIRST_INSIDE, StepTable
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation, Run
 from flowengine.kernel.events import Event
@@ -35,7 +35,6 @@ _OF_WHOLE = REWRITES | {"warning"} | _ARRIVALS
 _MOST_ARRIVALS = 200
 """Of the execution that are noted. There may be many."""
 _NOTED = _OF_WHOLE | {"decided"}
-_RETRIED = "retried"
 WHOLE = StepRow(0, "", "", "", None, 0, 0, 0, *(None,) * 10)
 """The row of an execution to which nothing of that has happened."""
 _ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled"})
@@ -166,11 +165,11 @@ class StepRows:
         if self._last >= 0:
             return False
         assert self._stored is not None
-        stored = self._stored.changing()
+        stored = self._stored.rows(CHANGING)
         self._last = max((row.number for row in stored), default=0)
-        self._keeps = any(not row.number and row.status == _RETRIED for row in stored)
+        self._keeps = any(not row.number and row.status == "retried" for row in stored)
         if self._keeps:
-            stored = [*stored, *self._stored.current()]
+            stored = [*stored, *self._stored.rows(CURRENT)]
         for row in stored:
             if row.until is None and (
                 self._keeps or row.status not in OVER or row.status == "failed"
@@ -238,7 +237,8 @@ class StepRows:
                 return  # a failed step is withdrawn with its scope, or its last round has ended
             started = self._starts(address, at)
             if self._stored is not None and not self._is_new and not _WHOLES.isdisjoint(spec):
-                started = min(started, self._stored.first_inside(address) or at)
+                [(begun,)] = self._stored.read(FIRST_INSIDE, address=address)
+                started = min(started, begun or at)
             known = self._add(known, number, address, spec["id"], status, 0, started, None)
         elif is_end and known.ended_by is not None:  # it ends between two attempts
             more = spec["id"], status, known.attempt, known.started
@@ -278,7 +278,7 @@ class StepRows:
             if event["type"] == "upgraded" and not row.step:
                 row = row._replace(step=event["before"])
             elif event["type"] == "retry":
-                row = row._replace(status=_RETRIED)
+                row = row._replace(status="retried")
         if row is not None:
             self._put(row._replace(notes=pack([*notes_of(row), number])))
         if event["type"] == "retry":
@@ -287,7 +287,7 @@ class StepRows:
     def _go_back(self, number: int, event: Any, address: str) -> None:
         """Note a retry: steps may begin anew from now on."""
         if not self._keeps:
-            stored = () if self._stored is None else self._stored.current()
+            stored = () if self._stored is None else self._stored.rows(CURRENT)
             known = (row for row in (*stored, *self._changed.values()) if row.until is None)
             self._rows = {row.address: row for row in known if row.number} | self._rows
         self._keeps = True

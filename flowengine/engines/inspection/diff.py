@@ -18,6 +18,7 @@ from flowengine.engines.executions.linked_flows import apply, first_form, line, 
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
 from flowengine.engines.snapshots import read_snapshot
+from flowengine.engines.step_queries import rows_before
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import ExecutionRecord, StepRow
@@ -186,7 +187,7 @@ def _past_before(
     Groups may have begun earlier: they have no input.
     """
     table = host.store.steps(record.id)
-    rows = [] if table is None else table.all(number)
+    rows = [] if table is None else rows_before(table, number)
     if not rows or (rows[0].step and not rows[0].number):  # it was upgraded
         return None
     rows = [row for row in rows if row.number]

@@ -7,6 +7,7 @@ from itertools import islice
 
 from flowengine.engines.executions.step_rows import notes_of
 from flowengine.engines.inspection.steps import Steps
+from flowengine.engines.step_queries import noted
 from flowengine.journal.encoding import unpack
 from flowengine.kernel.notation.times import format_time
 
@@ -23,7 +24,7 @@ def marks(shown: Steps, waits: Collection[tuple[str, str]]) -> Iterator[tuple[in
     """
     waiting, failed, about = {*waits}, dict[int | None, str](), dict[int, str]()
     asking = {address for address, _ in waits}
-    for row in shown.table.noted([*asking]):
+    for row in noted(shown.table, [*asking]):
         log = row.ended_by if row.began is not None else None
         about |= dict.fromkeys({*notes_of(row)} - {log}, row.address)
         events = (row.since, row.began_by, row.ended_by) if row.address in asking else ()

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from flowengine import registry
+from flowengine.engines import step_queries
 from flowengine.engines.executions.call_endings import failure_told
 from flowengine.engines.executions.growing_lists import runs_of
 from flowengine.engines.executions.linked_flows import (
@@ -28,7 +29,7 @@ from flowengine.errors import NotFound
 from flowengine.journal.encoding import unpack
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import COMPUTED, GAVE, OVER, ExecutionRecord, StepRow
-from flowengine.journal.step_table import StepTable, steps_in_memory
+from flowengine.journal.step_table import StepTable
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time
@@ -115,7 +116,7 @@ class Steps:
     @cached_property
     def states(self) -> dict[str, tuple[str, str]]:
         """Address → step id and status, in order of beginning."""
-        index = self.table.states(self.count)
+        index = step_queries.states(self.table, self.count)
         self._numbers |= {address: number for number, address, *_ in index}
         if len(self._numbers) < len(index):
             for number, address, *_ in index:
@@ -148,7 +149,7 @@ class Steps:
             replay: Whether to replay all events, so that the steps have all values.
         """
         table = None if replay or until == 0 else store.steps(record.id)
-        if table is None or table.is_empty():
+        if table is None or step_queries.is_empty(table):
             journal = read(store, record.id)
             form = record.hash if until is None else first_form(journal[until:], record.hash)
             return cls.replayed(flows, form, journal[:until])
@@ -183,7 +184,7 @@ class Steps:
             values.record(last, seen)
             rows.record(last, seen)
         events = dict(enumerate(journal))
-        table = steps_in_memory(rows.take())
+        table = step_queries.steps_in_memory(rows.take())
         steps = cls(table, last, lambda since, count: [], events, len(events), is_past=False)
         steps.values = values
         return steps
@@ -201,12 +202,12 @@ class Steps:
 
     def read_all(self) -> None:
         """Read all rows, and the events that they name."""
-        self._see(self.table.all(self.count))
+        self._see(step_queries.rows_before(self.table, self.count))
         self.read(number for row in self._rows.values() for number in _events_shown(row))
 
     def _read_rows(self, numbers: Iterable[int]) -> None:
         for first, count in runs_of({*numbers} - self._rows.keys()):
-            self._see(self.table.rows(first, count))
+            self._see(step_queries.rows_from(self.table, first, count))
 
     def _see(self, rows: Iterable[StepRow]) -> None:
         """Take rows as they were, which may have got results since."""
@@ -254,7 +255,7 @@ class Steps:
         if by is None:
             return self.states
         states, numbers = self.states, self._numbers
-        rows = self.table.ordered(by, self.count)
+        rows = step_queries.ordered(self.table, by, self.count)
         return [at for number, at in rows if at in states and numbers[at] == number]
 
     def amounts(self, address: str) -> StepInfo:

@@ -41,6 +41,7 @@ from flowengine.engines.interventions.upgrading import (
 )
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.snapshots import read_snapshot
+from flowengine.engines.step_queries import first_failure
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.flow.building.flow import Flow
 from flowengine.journal.records import ExecutionRecord
@@ -264,7 +265,7 @@ def _before_failure(host: Host, record: ExecutionRecord) -> Line | None:
     table = host.store.steps(record.id)
     if table is None:
         return None
-    failed = table.first_failure()
+    failed = first_failure(table)
     until = None if failed is None else failed + 1
     near = read_snapshot(host.store, host.flows, record.id, until)
     events = unpacked(record.id, host.store.events(record.id, near.number))
