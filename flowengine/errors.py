@@ -19,7 +19,8 @@ class Hint(str):
     Args:
         python: The remedy in a Python program.
         cli: On the command line. Default: the same.
-        http: For a client of the HTTP API, which cannot run commands. None: no hint.
+        http: For a client of the HTTP API, which cannot run commands. None: no hint, but that of
+            the command line for `--server`. Empty: nothing, as only the host has a remedy.
     """
 
     cli: str

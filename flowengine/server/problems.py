@@ -55,9 +55,9 @@ def problem_of(error: FlowEngineError, surface: Surface = "http") -> dict[str, A
         "code": code if isinstance(error, RequestRefused) else type(error).__name__,
         "detail": error.message,
     }
-    if (hint := error.hint_for(surface)) is not None:
+    if hint := error.hint_for(surface):
         problem["hint"] = hint
-    if surface == "http" and (command := error.hint_for("cli")) not in (None, hint):
+    if surface == "http" and hint != "" and (command := error.hint_for("cli")) not in (None, hint):
         problem["cli_hint"] = command
     if isinstance(error, InputError) and error.field:
         problem["field"] = error.field

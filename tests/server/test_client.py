@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -13,7 +14,7 @@ from flowengine import AsyncClient, Client, Conflict, Engine, InputError, NotAll
 from flowengine.client import client as client_module
 from flowengine.errors import StoreError, UsageError
 from tests.replacing import Limits
-from tests.server.api import HOST, LOCAL, Api
+from tests.server.api import EXPENSE, HOST, LOCAL, OWNER, Api
 from tests.server.transport import Transport
 
 URL = f"https://{HOST}"
@@ -130,3 +131,27 @@ def test_an_id_cannot_name_another_route(client: Client) -> None:
     for id in ("..", "../audit", "x/cancel", "", "a?b=c"):
         with pytest.raises((NotFound, UsageError)):
             client.executions.show(id)
+
+
+def test_an_approval_is_claimed_released_and_delegated(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "held.yaml").write_text(EXPENSE.replace("claim: false", "claim: true"))
+    wait = api.engine.run(tmp_path / "held.yaml", {"amount": 5}).waits[0]["id"]
+
+    def client_of(token: str) -> Client:
+        return Client(URL, token, transport=Transport(api))
+
+    with client_of(api.token("user:ben")) as ben, client_of(LOCAL) as owner:
+        assert ben.approvals.claim(wait)["claimed_by"] == "user:ben"
+        with pytest.raises(NotAllowed, match="may not claim") as refused:
+            owner.approvals.claim(wait)
+        assert "settings.yaml" not in refused.value.with_hint  # it is the host's
+        assert "claimed_by" not in ben.approvals.release(wait)
+        with pytest.raises(UsageError, match="group:hr"):
+            ben.approvals.delegate(wait, "group:hr")
+        handed = ben.approvals.delegate(wait, OWNER)["handed"][-1]
+        assert {**handed, "do": "delegated", "by": "user:ben", "to": OWNER} == handed
+        with pytest.raises(NotAllowed, match="ben"):
+            ben.approvals.approve(wait)
+        owner.approvals.claim(wait)
+        owner.approvals.approve(wait)
+    assert api.engine.approvals.list(status="all").items[0]["decision"]["by"] == OWNER

@@ -149,7 +149,7 @@ def _who_may(assignees: Sequence[str], user: str, settings: Settings) -> str | N
     if others and settings.act_for_others:
         python.append("by='user:NAME' acts on behalf of another user")
         cli.append("--as USER acts on behalf of another user")
-    return Hint("; ".join(python), "; ".join(cli)) if cli else None
+    return Hint("; ".join(python), "; ".join(cli), http="") if cli else None
 
 
 def _changes(wait: ListedWait, event: Mapping[str, Any], settings: Settings) -> bool:
