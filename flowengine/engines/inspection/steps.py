@@ -85,7 +85,7 @@ class Steps:
         fetch: Reads events: from a number on, and how many.
         events: Those that have been read, by number.
         count: Number of events.
-        is_past: Whether the execution went on after them.
+        is_past: Whether the execution continued after them.
 
     Attributes:
         table: Their rows.

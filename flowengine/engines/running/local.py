@@ -153,7 +153,7 @@ class Local(Driver):
             self._loop.call_soon(self._turns)
 
     def _moves(self, execution: Execution, until: float | None = None) -> bool:
-        # Timers, other threads and other executions wake the loop, each in a context of its own.
+        # Timers, other threads and other executions wake the loop, in other contexts.
         return execution.around.copy().run(self._applies, execution, until)
 
     def _applies(self, execution: Execution, until: float | None) -> bool:
