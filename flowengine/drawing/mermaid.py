@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flowengine.drawing.picture import Arrow, Box, Line, Picture, ScopeFrame, Shape
+from flowengine.drawing.picture import Box, Line, Picture, ScopeFrame, Shape
 from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.texts.visible_text import printable
 
@@ -94,18 +94,14 @@ def _frame(frame: ScopeFrame, depth: int, classes: dict[str, list[str]]) -> Iter
         yield from _frame(box.frame, depth + 1, classes)
         yield f"{indent}end"
     for arrow in frame.arrows:
-        yield indent + _arrow(arrow)
+        label = f"|{_text([arrow.label])}|" if arrow.label else ""
+        yield f"{indent}{arrow.source} {LINES[arrow.kind]}{label} {arrow.target}"
 
 
 def _box(box: Box) -> str:
     left, right = SHAPES[box.shape]
     own = "" if box.status in CLASSES or box.shape not in OWN_CLASSES else OWN_CLASSES[box.shape][0]
     return f"{box.id}{left}{_text(box.lines or [' '])}{right}{own and f':::{own}'}"
-
-
-def _arrow(arrow: Arrow) -> str:
-    label = f"|{_text([arrow.label])}|" if arrow.label else ""
-    return f"{arrow.source} {LINES[arrow.kind]}{label} {arrow.target}"
 
 
 def _text(lines: list[str]) -> str:

@@ -155,7 +155,8 @@ class _Drawer:
         tag = "g" if address is None else "a"
         href = "" if address is None else f' href="{escape(address)}"'
         lit = " lit" if box.id == self.lit else ""
-        yield f'<{tag} {name} class="node is-{look}{lit}"{href}><title>{_all_of(box)}</title>'
+        title = _escaped(". ".join(box.lines))  # the tooltip, also read by screen readers
+        yield f'<{tag} {name} class="node is-{look}{lit}"{href}><title>{title}</title>'
         fill, line = _COLORS[look]
         is_dashed = box.shape == "undo" or (self.is_run and box.status is None)
         dashes = ' stroke-dasharray="4 3"' if is_dashed else ""
@@ -211,11 +212,6 @@ def _was_taken(arrow: Arrow, boxes: dict[str, Box]) -> bool:
     if target.shape in ("end", "end_all"):
         return begun and source.status == "succeeded" and arrow.kind == "next"
     return begun and target.status not in (None, "skipped")
-
-
-def _all_of(box: Box) -> str:
-    """Return all lines of a box, for its tooltip and for screen readers."""
-    return _escaped(". ".join(box.lines))
 
 
 def _icon(name: str, look: str, color: str, left: float, top: float) -> str:

@@ -218,7 +218,9 @@ def measure(manager: MeasuredManager) -> None:
     Args:
         manager: The manager, which is not kept alive.
     """
-    if not _is_used():
+    if "opentelemetry.sdk" not in sys.modules and not any(
+        name.startswith("OTEL_") for name in os.environ
+    ):
         return
     try:
         counted = _instruments()
@@ -258,12 +260,6 @@ class EventCounts:
             self._failures.add(1, {**about, "error.type": event.error or "unknown"})
         elif name == "released":
             self._begun.pop(event.id, None)
-
-
-def _is_used() -> bool:
-    return "opentelemetry.sdk" in sys.modules or any(
-        name.startswith("OTEL_") for name in os.environ
-    )
 
 
 @cache

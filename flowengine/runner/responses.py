@@ -211,18 +211,13 @@ def _refer(function: Any) -> tuple[str, str] | None:
     try:
         name = reference(function)
         module = function.__module__
-        folder = folder_of(module, _file_of(function))
+        is_class = isinstance(function, type)
+        file = sys.modules[module].__file__ if is_class else function.__code__.co_filename
+        folder = folder_of(module, str(file))
         value = import_function(name, folder)
     except Exception:
         return None  # a lambda, a method, or not from a file, and therefore live
     return (name, folder) if value is function and not name.startswith(f"{MAIN}:") else None
-
-
-def _file_of(value: Any) -> str:
-    """Return the file that defines a function or a class."""
-    if isinstance(value, type):
-        return str(sys.modules[value.__module__].__file__)
-    return str(value.__code__.co_filename)
 
 
 _TOLD = (

@@ -288,7 +288,9 @@ def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
     request = [
         message
         for message in messages
-        if message.get("role") == "user" and _is_text(message.get("content"))
+        if message.get("role") == "user"
+        and isinstance(content := message.get("content"), str)
+        and content.strip()
     ]
     if len(messages) != 1 or not request:
         raise UsageError(
@@ -296,7 +298,3 @@ def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
             hint="earlier messages are in the session. A new one begins with an earlier "
             "conversation by Sessions(engine).seed(name, agent, messages)",
         )
-
-
-def _is_text(content: Any) -> bool:
-    return isinstance(content, str) and bool(content.strip())

@@ -46,8 +46,10 @@ class CollectorExporter(SpanExporter):
             self._thread = 0
         if result is not SpanExportResult.SUCCESS and not self._is_reported:
             self._is_reported = True
+            parts = urlsplit(next(filter(None, map(os.environ.get, ENDPOINTS)), ""))
+            place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # without credentials
             logging.getLogger("flowengine.telemetry").warning(
-                "traces were not exported: %s at %s", self._answer, _place()
+                "traces were not exported: %s at %s", self._answer, place
             )
         return result
 
@@ -68,9 +70,3 @@ class CollectorExporter(SpanExporter):
         if codes:
             self._answer = f"the collector answered {codes[0]}"
         return logging.getLogger().isEnabledFor(logging.DEBUG)
-
-
-def _place() -> str:
-    """Return the address of the collector, without credentials."""
-    parts = urlsplit(next(filter(None, map(os.environ.get, ENDPOINTS)), ""))
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from flowengine.kernel.notation.times import format_time
@@ -41,11 +41,8 @@ class WorkerLog:
         if self._is_json:
             self._write(json.dumps({"at": at, "event": event, **facts}, ensure_ascii=False))
         else:
-            self._write(printable(f"{at} {event:8} {_as_text(facts)}".rstrip()))
-
-
-def _as_text(facts: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in facts.items())
+            text = " ".join(f"{name}={value}" for name, value in facts.items())
+            self._write(printable(f"{at} {event:8} {text}".rstrip()))
 
 
 def _to_standard_error(line: str) -> None:

@@ -142,7 +142,8 @@ def _status(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
     status, wanted = execution.state["status"], case.expected_status
     if status == wanted:
         return
-    message = f"status: expected {wanted}, it {_is(status)}"
+    became = status if status in {"failed", "succeeded"} else f"is {status}"
+    message = f"status: expected {wanted}, it {became}"
     error = execution.state["error"]
     if error is not None:
         where = f" in '{error['step']}'" if error.get("step") else ""
@@ -157,10 +158,6 @@ def _status(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
     for address in happened.at_work:
         message += f"\nstill running: '{address}'"
     yield Problem(message, (*case.expect.loc, "status") if case.has("expect") else case.loc)
-
-
-def _is(status: str) -> str:
-    return {"failed": "failed", "succeeded": "succeeded"}.get(status, f"is {status}")
 
 
 def _path(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:

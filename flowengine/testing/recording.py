@@ -400,10 +400,8 @@ class _Tape:
         if held is not None:
             self._operator[-1]["fork"] = held
         else:
-            self._operator[-1]["retry"] = self._address(event["unit"])
-
-    def _address(self, unit: int) -> str:
-        return View(self.graph, self.state).address(self.state["units"][unit])
+            unit = self.state["units"][event["unit"]]
+            self._operator[-1]["retry"] = View(self.graph, self.state).address(unit)
 
     def _since_start(self) -> int:
         return self.times[-1] - self.times[0]

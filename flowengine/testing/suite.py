@@ -14,7 +14,7 @@ from flowengine.flow.cases import SUFFIX, Cases, cases_beside, files_below, load
 from flowengine.flow.models.cases import Case
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import END, END_ALL, OPENING
-from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.testing.expectations import Problem, path_of, problems
 from flowengine.testing.player import Player
 
@@ -83,12 +83,13 @@ class Coverage:
             case "outcome":
                 return f"{name}: outcome {branch.which} never occurred"
             case "to":
-                return f"{name}: never continued to {self._target(int(branch.which))}"
-        return f"{name}: on_error entry {_handler(step['on_error'][int(branch.which)])} never used"
-
-    def _target(self, target: int) -> str:
-        named = {END: "end", END_ALL: "end_all"}
-        return named.get(target) or self.flow["steps"][target]["id"]
+                to = int(branch.which)
+                ends = {END: "end", END_ALL: "end_all"}
+                target = ends.get(to) or self.flow["steps"][to]["id"]
+                return f"{name}: never continued to {target}"
+        handler = step["on_error"][int(branch.which)]
+        types = ", ".join(handler.get("types", ())) or "for every error"
+        return f"{name}: on_error entry {types} → {handler.get('do', 'raise')} never used"
 
 
 def _branches(flow: CompiledFlow) -> Iterator[Branch]:
@@ -155,11 +156,6 @@ def _taken(seen: Observation) -> Iterator[Branch]:
         yield Branch(seen.step, "handler", seen.handler)
 
 
-def _handler(handler: HandlerSpec) -> str:
-    types = ", ".join(handler.get("types", ())) or "for every error"
-    return f"{types} → {handler.get('do', 'raise')}"
-
-
 class CaseOutcome(NamedTuple):
     """The result of one case."""
 
@@ -212,8 +208,9 @@ def find(paths: Iterable[str]) -> list[str]:
         if os.path.isdir(path):
             inside = files_below(path, SUFFIX)
             if not inside:
+                where = "this directory" if path == "." else path
                 raise NotFound(
-                    f"no test file (NAME{SUFFIX}) in {_named(path)}",
+                    f"no test file (NAME{SUFFIX}) in {where} or below it",
                     hint="write one next to a flow, or: flowengine test FLOW --from EXECUTION",
                 )
             files += inside
@@ -226,10 +223,6 @@ def find(paths: Iterable[str]) -> list[str]:
             )
         files.append(beside)
     return list(dict.fromkeys(files))
-
-
-def _named(folder: str) -> str:
-    return "this directory or below it" if folder == "." else f"{folder} or below it"
 
 
 def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> SuiteReport:

@@ -51,23 +51,14 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
     )
     result = await context.environment(runs.place).run(context, command)
     if is_query:
-        return _rows(result)
+        if result["exit_code"] != 0:  # The database refused it.
+            raise ToolError(result["stderr"], retryable=False)
+        return {"rows": result["value"], "truncated": bool(result["stderr"])}
     shown = ("exit_code", "stdout", "stderr", "stdout_file", "stderr_file")
     parts = {name: result[name] for name in shown if name in result}
     if tool != "run_command":
         parts["value"] = result["value"]
     return parts
-
-
-def _rows(result: Mapping[str, Any]) -> Plain:
-    """Return the rows of a query.
-
-    Raises:
-        ToolError: The database refused it.
-    """
-    if result["exit_code"] != 0:
-        raise ToolError(result["stderr"], retryable=False)
-    return {"rows": result["value"], "truncated": bool(result["stderr"])}
 
 
 _FILE: dict[str, Plain] = {"type": "object"}

@@ -96,7 +96,10 @@ class Action(NamedTuple):
             if field not in allowed:
                 raise ActionFailed(f"there is no field '{field:.40}'; {described}")
             wanted = allowed[field]
-            if value is not None and not _fits(value, wanted.type):
+            fits = isinstance(value, _TYPES[wanted.type])
+            if isinstance(value, bool):  # which Python counts among the integers
+                fits = wanted.type == "boolean"
+            if value is not None and not fits:
                 raise ActionFailed(f"'{field}' must be a {wanted.type}; {described}")
             if wanted.choices and value is not None and value not in wanted.choices:
                 raise ActionFailed(f"'{field}' must be one of: {', '.join(wanted.choices)}")
@@ -124,12 +127,6 @@ _WORDS = {
     "str": "string", "float": "number", "int": "integer", "bool": "boolean", "list[str]": "list",
 }  # fmt: skip
 """The type of a parameter → that of its field."""
-
-
-def _fits(value: object, type: str) -> bool:
-    if isinstance(value, bool):
-        return type == "boolean"
-    return isinstance(value, _TYPES[type])
 
 
 async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:

@@ -196,7 +196,15 @@ class Passwords:
         # A form may be submitted from one tab or frame into another one.
         pages = [*self._held] if navigates else [request.frame.page]
         values = [value for page in pages for value in self._held.get(page, ())]
-        return bool(values) if writes else any(_is_in(each, request.url) for each in values)
+        return (
+            bool(values)
+            if writes
+            else any(
+                form in request.url
+                for each in values
+                for form in (each, quote(each, safe=""), quote_plus(each))
+            )
+        )
 
 
 async def _values(frame: library.Frame) -> list[str]:
@@ -207,10 +215,6 @@ async def _values(frame: library.Frame) -> list[str]:
         for at in range(min(await fields.count(), _MOST))
     ]
     return [each for each in values if each]
-
-
-def _is_in(value: str, url: str) -> bool:
-    return any(form in url for form in (value, quote(value, safe=""), quote_plus(value)))
 
 
 PASSWORD, UPLOAD, NEW_HOST = "password", "upload", "new_host"
@@ -336,7 +340,8 @@ class ApprovalGuard:
             target |= {"element": on.shown, "page": shown_url(planned.page.url)}
         action = f"{name}: {' and '.join(_WORDS[each] for each in why)}"
         # Compared by digest, because secrets may be masked in the approver's view.
-        approval: dict[str, Any] = {"action": action, "target": target, "digest": _digest(target)}
+        digest = sha256(json.dumps(target, sort_keys=True).encode()).hexdigest()
+        approval: dict[str, Any] = {"action": action, "target": target, "digest": digest}
         return (approval | {"browser": self.opening} if on is not None else approval), origins
 
     async def _touched(self, planned: PlannedAction) -> Touched | None:
@@ -414,10 +419,6 @@ async def _entered(planned: PlannedAction) -> list[str]:
     if await planned.element.evaluate(matches, PASSWORDS, timeout=milliseconds):
         return [str(planned.fields["text"])]
     return []
-
-
-def _digest(target: dict[str, Any]) -> str:
-    return sha256(json.dumps(target, sort_keys=True).encode()).hexdigest()
 
 
 def _origin(url: str) -> str:

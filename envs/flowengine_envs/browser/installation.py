@@ -39,14 +39,12 @@ def browser(named: str | None) -> str | None:
         return own if os.access(own, os.X_OK) and os.path.isfile(own) else None
     known = [path for path in _PROGRAMS if os.access(path, os.X_OK)]
     paths = [path for name in _NAMES if (path := shutil.which(name)) is not None]
-    return next(iter([*known, *_playwrights(), *paths]), None)
-
-
-def _playwrights() -> list[str]:
-    """Return the browsers downloaded by `playwright install`, the newest first."""
     folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright"
-    paths = Path(os.path.expanduser(folder)).glob("chromium-*/chrome-linux*/chrome")
-    return sorted((str(path) for path in paths if os.access(path, os.X_OK)), reverse=True)
+    downloaded = Path(os.path.expanduser(folder)).glob("chromium-*/chrome-linux*/chrome")
+    newest_first = sorted(
+        (str(path) for path in downloaded if os.access(path, os.X_OK)), reverse=True
+    )
+    return next(iter([*known, *newest_first, *paths]), None)
 
 
 def driver() -> Path | None:

@@ -181,7 +181,12 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             lambda: resource._opened(address, "", "", self.viewport_size, 0)
         )
         if self._vision_model:
-            await self._describe(opened)
+            opened.describe = partial(describe_document, self._vision_model)
+            document = opened.visit.document
+            if document.pictures:
+                await opened.describe(document)
+                pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
+                pages.more, opened.pages = opened.pages.more, pages
         await self._reach(opened, page)
         opened.pages.current = min(page, len(opened.pages))
         return opened
@@ -189,14 +194,6 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
     async def _reach(self, opened: OpenedDocument, page: int) -> None:
         resource = await self._ready()
         await resource._call(lambda: opened.reach(page))
-
-    async def _describe(self, opened: OpenedDocument) -> None:
-        opened.describe = partial(describe_document, self._vision_model or "")
-        document = opened.visit.document
-        if document.pictures:
-            await opened.describe(document)
-            pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
-            pages.more, opened.pages = opened.pages.more, pages
 
     async def _visit_page(self, address: str) -> ReaderView:
         if not isinstance(address, str):

@@ -195,7 +195,8 @@ class Documents(Conversion):
         Raises:
             UnreadableDocument: The page does not exist, or `visit` raised this error.
         """
-        key = f"{lines} {characters} {source if isinstance(source, str) else _digest(source)}"
+        about = source if isinstance(source, str) else hashlib.sha256(source).hexdigest()
+        key = f"{lines} {characters} {about}"
         known = self._recent.get(key) if page > 1 or find or isinstance(source, bytes) else None
         if known is None:
             known = await self._opened(source, name, address, lines, characters)
@@ -271,7 +272,3 @@ class Documents(Conversion):
             kept = f"{self._downloads}/{unused(name, used)}"
             await self.write_file(kept, path, 0o644)
         return kept
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

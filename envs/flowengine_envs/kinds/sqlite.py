@@ -406,17 +406,13 @@ class Sqlite(Provider[Database]):
             raise ValidationError("a 'sqlite' environment takes a 'script', not 'argv'")
         code, value, stderr = 0, None, ""
         try:
-            rows = await background().wait(_statement(resource, command))
+            rows = await background().wait(resource._query(command.script, command.env))
             value = list(rows)
             if rows.truncated:
                 stderr = f"cut after {len(rows)} rows: {rows.limit}"
         except (SqlError, Refused) as error:
             code, stderr = 1, error.message
         return {"exit_code": code, "stdout": "", "stderr": stderr, "value": value, "files": {}}
-
-
-async def _statement(database: Database, command: Command) -> Rows:
-    return await database._query(command.script or "", command.env)
 
 
 def _file(spec: Spec, config: Any) -> str:

@@ -108,7 +108,10 @@ class InWorkspace(Resource):
     @property
     def declared(self) -> dict[str, str]:
         """The variables that the spec declares for programs, with secrets in plain text."""
-        return {name: _revealed(value) for name, value in self.request.config.env.items()}
+        return {
+            name: str(value.reveal() if hasattr(value, "reveal") else value)
+            for name, value in self.request.config.env.items()
+        }
 
     @property
     def taken_out(self) -> tuple[int, str]:
@@ -256,10 +259,6 @@ def _is_entry(entry: Any) -> bool:
         and all(isinstance(entry[each], int) for each in ("size", "mode"))
         and isinstance(entry["modified"], (int, float))
     )
-
-
-def _revealed(value: Any) -> str:
-    return str(value.reveal()) if hasattr(value, "reveal") else str(value)
 
 
 # Inputs and outputs of a `run` step: files of other steps in, values and files out.

@@ -211,7 +211,9 @@ class Channel:
             self._exchanges.pop(exchange.id, None)
         fault = header.get("fault")
         if fault is not None:
-            raise self._fault(fault, exchange.about)
+            kind, message = fault["kind"], fault["message"]
+            what = f"{exchange.about}: {message}" if exchange.about else message
+            raise _FAULTS.get(kind, ToolError)(f"{self.name}: {what}", retryable=kind == "busy")
         return {**header, "payload": payload}
 
     async def feed(self, exchange: Exchange, *parts: bytes | Path) -> None:
@@ -356,11 +358,6 @@ class Channel:
         return EnvironmentLost(
             f"{self.name} is gone: its processes have ended{why}{self._last_words()}"
         )
-
-    def _fault(self, fault: Mapping[str, str], about: str) -> StepError:
-        kind, message = fault["kind"], fault["message"]
-        what = f"{about}: {message}" if about else message
-        return _FAULTS.get(kind, ToolError)(f"{self.name}: {what}", retryable=kind == "busy")
 
     def _last_words(self) -> str:
         return f"; it said: {self.log}" if self.log else ""

@@ -169,7 +169,8 @@ class Opener:
     def _end_long(self, frame: _LongFrame) -> Unusable:
         self._long = None
         self._check(frame.code, frame.signed.digest())
-        return Unusable(_id_of(bytes(frame.kept)), f"a frame of over {LARGEST} bytes")
+        id = _ID.match(bytes(frame.kept))
+        return Unusable(int(id[1]) if id else None, f"a frame of over {LARGEST} bytes")
 
 
 class _LongFrame:
@@ -203,9 +204,3 @@ def message(body: bytes) -> LinkMessage | Unusable:
     if not isinstance(header, dict):
         return Unusable(None, "a header that is not an object")
     return LinkMessage(header, source.read())
-
-
-def _id_of(start: bytes) -> int | None:
-    """Return the id of a message from its beginning, where both sides write it."""
-    found = _ID.match(start)
-    return int(found[1]) if found else None

@@ -307,17 +307,12 @@ async def _session(request: Request, config: Any, server: str = "") -> McpSessio
 
 def _connection(request: Request, config: Any, place: str) -> ConnectionSettings:
     if config.command is not None:
-        return _process(request, config)
+        largest = request.limits.output or LARGEST
+        server = StdioServer(SandboxedServer(request, config), largest=largest)
+        return ConnectionSettings(
+            lambda: server, server.last_output, again=False, final=lambda: server.ended
+        )
     return _http(request, config, place)
-
-
-def _process(request: Request, config: Any) -> ConnectionSettings:
-    """Return the connection for starting a server and using its standard streams."""
-    largest = request.limits.output or LARGEST
-    server = StdioServer(SandboxedServer(request, config), largest=largest)
-    return ConnectionSettings(
-        lambda: server, server.last_output, again=False, final=lambda: server.ended
-    )
 
 
 def _http(request: Request, config: Any, place: str) -> ConnectionSettings:

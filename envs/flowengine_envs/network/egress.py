@@ -70,7 +70,11 @@ def destinations(spec: Spec) -> list[AllowedDestination]:
     named = spec.policy.network
     if not isinstance(named, list):
         return []
-    reachable = dict.fromkeys(_destination(each) for each in named if _is_destination(each))
+    reachable = dict.fromkeys(
+        _destination(each)
+        for each in named
+        if not each.startswith(("*.", "[")) and ":" in each  # a single host and port
+    )
     for each in [*reachable]:
         if not _is_name(each.host) and not ip_address(each.host).is_loopback:
             if has_proxy(spec):
@@ -93,11 +97,6 @@ def has_proxy(spec: Spec) -> bool:
 def leads_out(spec: Spec) -> bool:
     """Return whether any outgoing connection is possible."""
     return has_proxy(spec) or bool(destinations(spec))
-
-
-def _is_destination(text: str) -> bool:
-    """Return whether a destination is a single host and port, which can have its own socket."""
-    return not text.startswith(("*.", "[")) and ":" in text
 
 
 def _destination(text: str) -> AllowedDestination:

@@ -182,7 +182,9 @@ class Namespace(OwnNetwork, ProcessSandbox):
         for _ in range(_TRIALS):
             source, sink = os.pipe()
             try:
-                argv = [*self._around(bwrap, sink), *inner]
+                shared = self.request.policy.network == "any"
+                ports = _low(self._egress.places)
+                argv = [*_prepared(bwrap, ports=ports, shared=shared, ready=sink), *inner]
                 try:
                     program = await self._spawn(argv, {"PATH": PATH}, "/", group, [sink, *fds])
                 finally:
@@ -196,11 +198,6 @@ class Namespace(OwnNetwork, ProcessSandbox):
             if _MOUNTS_CHANGED not in stderr:
                 break
         raise EnvironmentStartFailed(f"{self.request.spec}: bubblewrap did not start: {stderr}")
-
-    def _around(self, bwrap: str, ready: int) -> list[str]:
-        """Return the first words of a command that creates the namespace around the sandbox."""
-        shared = self.request.policy.network == "any"
-        return _prepared(bwrap, ports=_low(self._egress.places), shared=shared, ready=ready)
 
     def _folders(self) -> list[str]:
         """Return the options for its own directories, and for what it sees of the machine's."""
@@ -293,13 +290,10 @@ def _system() -> list[str]:
             options += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
             options += ["--ro-bind", path, path]
-    for name in (*_ETC, *_python_folders()):
+    python = sorted(path.name for path in Path("/etc").glob("python3.*") if path.is_dir())
+    for name in (*_ETC, *python):
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return options
-
-
-def _python_folders() -> list[str]:
-    return sorted(path.name for path in Path("/etc").glob("python3.*") if path.is_dir())
 
 
 def _written(home: str, hosts: Mapping[str, str]) -> dict[str, str]:

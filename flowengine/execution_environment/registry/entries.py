@@ -157,7 +157,14 @@ class RegistryEntry:
         Raises:
             EnvironmentUnavailable: They cannot be recorded.
         """
-        self._note(facts)
+        known = self.data["facts"]
+        pids = [facts.pop("pid")] if "pid" in facts else []
+        for pid in [*pids, *facts.pop("pids", ())]:
+            known.setdefault("pids", []).append([pid, started(pid) or 0])
+        folders = [facts.pop("folder")] if "folder" in facts else []
+        for folder in [*folders, *facts.pop("folders", ())]:
+            known.setdefault("folders", []).append(os.fspath(folder))
+        known.update(facts)
         try:
             self._write()
         except OSError as error:
@@ -171,17 +178,6 @@ class RegistryEntry:
     def _write(self) -> None:
         if self.recorded:
             self._registry.write(self.data)
-
-    def _note(self, facts: Mapping[str, Any]) -> None:
-        known = self.data["facts"]
-        facts = dict(facts)
-        pids = [facts.pop("pid")] if "pid" in facts else []
-        for pid in [*pids, *facts.pop("pids", ())]:
-            known.setdefault("pids", []).append([pid, started(pid) or 0])
-        folders = [facts.pop("folder")] if "folder" in facts else []
-        for folder in [*folders, *facts.pop("folders", ())]:
-            known.setdefault("folders", []).append(os.fspath(folder))
-        known.update(facts)
 
 
 class Registry:

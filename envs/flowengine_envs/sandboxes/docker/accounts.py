@@ -305,15 +305,21 @@ class Lists:
         Returns:
             The mounts that show them.
         """
-        lists = _of_default() if reference == description().tag else _lacking(client, image, labels)
+        if reference == description().tag:
+            lists = {path: _DEFAULT[path] + line for path, line in _lines().items()}
+        else:
+            lists = _lacking(client, image, labels)
         if not lists:
             return []
         self._folder = make_scratch()
         self._folder.chmod(0o711)  # A daemon with user mapping accesses it as another user.
-        files = _write(self._folder, lists)
-        mounted = files.items()
+        files = {path: self._folder / Path(path).name for path in lists}
+        for path, file in files.items():
+            file.write_text(lists[path], encoding="utf-8", errors="surrogateescape")
+            file.chmod(0o644)
         return [
-            library.Mount(inside, str(file), "bind", read_only=True) for inside, file in mounted
+            library.Mount(inside, str(file), "bind", read_only=True)
+            for inside, file in files.items()
         ]
 
     def are_unseen(self, message: str) -> bool:
@@ -325,10 +331,6 @@ class Lists:
         if self._folder is not None:
             remove_scratch(self._folder)
             self._folder = None
-
-
-def _of_default() -> dict[str, str]:
-    return {path: _DEFAULT[path] + line for path, line in _lines().items()}
 
 
 def _lacking(client: library.DockerClient, image: str, labels: Mapping[str, str]) -> dict[str, str]:
@@ -348,14 +350,6 @@ def _lacking(client: library.DockerClient, image: str, labels: Mapping[str, str]
             if (text := lists[path]) is not None and not _names(text, line)
         }
     return _known[image]
-
-
-def _write(folder: Path, lists: Mapping[str, str]) -> dict[str, Path]:
-    files = {path: folder / Path(path).name for path in lists}
-    for path, file in files.items():
-        file.write_text(lists[path], encoding="utf-8", errors="surrogateescape")
-        file.chmod(0o644)
-    return files
 
 
 def _lines() -> dict[str, str]:

@@ -205,8 +205,9 @@ class Attached(asyncio.streams.FlowControlMixin):
             self._head.clear()
             status = head.split(b"\r\n", 1)[0]
             if b" 101 " not in status and b" 200 " not in status:
+                text = (data or head)[:500].decode("utf-8", "replace").strip()
                 self.upgraded.set_exception(
-                    EnvironmentLost(f"the Docker daemon refused a stream: {_text(head, data)}")
+                    EnvironmentLost(f"the Docker daemon refused a stream: {text}")
                 )
                 return
             self.upgraded.set_result(None)
@@ -279,10 +280,6 @@ class _Pausing(asyncio.ReadTransport):
 
     def resume_reading(self) -> None:
         self._shared.resume(self._reader)
-
-
-def _text(head: bytes, body: bytes) -> str:
-    return (body or head)[:500].decode("utf-8", "replace").strip()
 
 
 # Programs started in a running container.

@@ -272,8 +272,12 @@ class Docker(OwnNetwork):
     def _created(self, reference: str, lists: list[Any]) -> str:
         config, api = self.request.config, self._client.api
         command = self._command or ContainerCommand(["python3", "-I", "-S", "-c", _KEEPER])
-        rights = self._rights()
-        rights["mounts"] += lists
+        shared = self._command and self._command.network
+        mounts = self._mounts
+        if self._egress.folder is not None:
+            mounts.append((INSIDE, self._egress.folder, False))
+        own = rights(self.request, mounts, OWN_PROCESSES if self._command is None else 0)
+        own["mounts"] += lists
         made = api.create_container(
             reference,
             list(command.argv),
@@ -286,7 +290,12 @@ class Docker(OwnNetwork):
             working_dir=self.workdir,
             labels=self.request.labels,
             environment={"HOME": HOME, **command.env, VARIABLE: self.request.mark},
-            host_config=api.create_host_config(**rights),
+            host_config=api.create_host_config(
+                **own,
+                auto_remove=self._command is None,
+                network_mode=shared or network(self.request.spec),
+                extra_hosts=None if shared else self._egress.hosts,
+            ),
         )
         return str(made["Id"])
 
@@ -298,19 +307,6 @@ class Docker(OwnNetwork):
         if named is None:
             return str(self.request.prepared or await self.prepare(spec))
         return await asyncio.to_thread(lambda: find_image(self._client, spec, named))
-
-    def _rights(self) -> dict[str, Any]:
-        """Return the rights of the container."""
-        shared = self._command and self._command.network
-        mounts = self._mounts
-        if self._egress.folder is not None:
-            mounts.append((INSIDE, self._egress.folder, False))
-        return {
-            **rights(self.request, mounts, OWN_PROCESSES if self._command is None else 0),
-            "auto_remove": self._command is None,
-            "network_mode": shared or network(self.request.spec),
-            "extra_hosts": None if shared else self._egress.hosts,
-        }
 
     def _start(self) -> None:
         try:
@@ -452,16 +448,12 @@ def _probe(spec: Spec) -> None:
     try:
         client = connect()
     except EnvironmentUnavailable as error:
-        raise EnvironmentUnavailable(f"{spec}: {error.message}. Or {_others(spec)}") from None
+        others = "use provider: namespace, or provider: host for no isolation"
+        if spec.kind == "docker":
+            others = "use kind: bash, which also runs commands in other sandboxes"
+        raise EnvironmentUnavailable(f"{spec}: {error.message}. Or {others}") from None
     if getattr(spec.config, "pull_policy", None) == "never" and wanted(spec) is None:
         find_image(client, spec)
-
-
-def _others(spec: Spec) -> str:
-    """Describe the alternatives to containers."""
-    if spec.kind == "docker":
-        return "use kind: bash, which also runs commands in other sandboxes"
-    return "use provider: namespace, or provider: host for no isolation"
 
 
 def _is_missing(message: str) -> bool:
