@@ -45,7 +45,6 @@ from flowengine.testing.scripts import (
 from flowengine.util.plain_data import with_leaves
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-OPERATORS = frozenset({"retry", "state"})
 PAPERWORK = frozenset(
     {
         "claimed",
@@ -330,7 +329,7 @@ class _Tape:
         elif kind == "cancel":
             self._cancel = {"at": self._since_start(), "reason": event["reason"],
                             "by": event["by"], "now": event["now"]}  # fmt: skip
-        elif kind in OPERATORS:
+        elif kind in ("retry", "state"):
             self._operated(event)
         elif kind not in PAPERWORK and kind not in ("started", "timer"):
             self.lost.append(f"the case cannot express an event '{kind}'")

@@ -64,9 +64,6 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Any:
     return {**shown, "downloads": downloads, "dialogs": dialogs, "screenshot": image}
 
 
-_TAB: dict[str, Plain] = {"index": WHOLE, "url": TEXT, "title": TEXT, "active": FLAG}
-_DIALOG: dict[str, Plain] = {"kind": TEXT, "message": TEXT, "accepted": FLAG}
-_FILE: dict[str, Plain] = {"path": TEXT, "size": WHOLE, "url": TEXT, "error": TEXT}
 _PAGE: dict[str, Plain] = {
     "content": TEXT,
     "url": TEXT,
@@ -75,7 +72,7 @@ _PAGE: dict[str, Plain] = {
     "ax_tree": TEXT,
     "truncated": FLAG,
     "hidden_text_removed": WHOLE,
-    "tabs": listed(record(_TAB)),
+    "tabs": listed(record({"index": WHOLE, "url": TEXT, "title": TEXT, "active": FLAG})),
     "invalid": listed(TEXT),
     "failed_requests": listed(TEXT),
     "blocked": listed(TEXT),
@@ -110,8 +107,10 @@ TOOLS: dict[str, Tool] = {
         "returns": record(
             {
                 **_PAGE,
-                "downloads": listed(record(_FILE)),
-                "dialogs": listed(record(_DIALOG)),
+                "downloads": listed(
+                    record({"path": TEXT, "size": WHOLE, "url": TEXT, "error": TEXT})
+                ),
+                "dialogs": listed(record({"kind": TEXT, "message": TEXT, "accepted": FLAG})),
                 "screenshot": {"type": ["object", "null"]},
             }
         ),

@@ -76,15 +76,13 @@ _DONE: dict[str, Plain] = {
     "stdout_file": _FILE,
     "stderr_file": _FILE,
 }
-_COMMAND = record(_DONE, ["exit_code", "stdout", "stderr"])
-_CODE = record({**_DONE, "value": {}}, ["exit_code", "stdout", "stderr", "value"])
 
 
 def _code(language: str, more: str, place: str, opened: str) -> Tool:
     return {
         "description": f"Runs {language} code. Returns its output and its value: {more}",
         "args": record({"code": TEXT, "timeout": _SECONDS}, ["code"]),
-        "returns": _CODE,
+        "returns": record({**_DONE, "value": {}}, ["exit_code", "stdout", "stderr", "value"]),
         "effect": "once",
         "environments": {place: [opened]},
     }
@@ -94,7 +92,7 @@ TOOLS: dict[str, Tool] = {
     "run_command": {
         "description": "Runs a shell command. Returns its exit code and output.",
         "args": record({"command": TEXT, "timeout": _SECONDS}, ["command"]),
-        "returns": _COMMAND,
+        "returns": record(_DONE, ["exit_code", "stdout", "stderr"]),
         "effect": "once",
         "environments": {
             "shell": [

@@ -172,7 +172,6 @@ async def _bytes(context: StepContext, folder: Any, path: str) -> bytes:
     return await context.on_thread(lambda: folder.read(path, LARGEST))
 
 
-_PART: dict[str, Plain] = {"kind": TEXT, "number": WHOLE, "name": TEXT, "start": WHOLE}
 _PAGE: dict[str, Plain] = {**WHOLE, "minimum": 1}
 _FIND: dict[str, Plain] = {
     **TEXT,
@@ -201,7 +200,9 @@ TOOLS: dict[str, Tool] = {
                 "format": TEXT,
                 "title": TEXT,
                 "markdown": TEXT,
-                "parts": listed(record(_PART)),
+                "parts": listed(
+                    record({"kind": TEXT, "number": WHOLE, "name": TEXT, "start": WHOLE})
+                ),
                 "tables": listed(listed(listed(TEXT))),
                 "notes": listed(TEXT),
                 "truncated": FLAG,

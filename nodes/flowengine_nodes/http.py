@@ -68,9 +68,6 @@ READ_SECONDS = 300.0
 
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """Characters allowed in a header unchanged. All others in a key are sent as `%` and their bytes."""
-_HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
-_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-_RETRYABLE = frozenset({408, 429})
 _KEPT_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 
 
@@ -95,7 +92,7 @@ class Http(StepKind):
     def effect_of(cls, configuration: Mapping[str, Plain]) -> Effect:
         """Return `idempotent` for methods that may be repeated."""
         method = configuration.get("method", "GET")
-        return "idempotent" if method in _REPEATABLE else cls.effect
+        return "idempotent" if method in ("GET", "HEAD", "PUT", "DELETE") else cls.effect
 
     @classmethod
     def address(cls, configuration: Mapping[str, Plain]) -> str | None:
@@ -263,7 +260,7 @@ def _request(
         body = request_body(input.get("body"), headers)
         header = task.get("idempotency_header", KEY_HEADER)
         key_header = KEY_HEADER if header is None else str(header)
-        changes = method not in _HARMLESS and header is not False
+        changes = method not in ("GET", "HEAD", "OPTIONS") and header is not False
         if changes and key_header.lower() not in map(str.lower, headers):
             from urllib.parse import quote
 
@@ -401,6 +398,6 @@ def _judge(answer: Mapping[str, Any], accept: Any, context: StepContext, place: 
     raise HttpError(
         f"{place}: status {status}" + (f" ({phrase})" if phrase else ""),
         data={**answer, "body": body},
-        retryable=status >= 500 or status in _RETRYABLE,
+        retryable=status >= 500 or status in (408, 429),
         retry_after=retry_after(answer["headers"].get("retry-after")),
     )

@@ -249,7 +249,6 @@ SECONDS = 30.0
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LONGEST_REPLY = 300
-_ADDRESSES: dict[str, Plain] = {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}
 
 
 class Smtp(StepKind):
@@ -292,7 +291,7 @@ class Smtp(StepKind):
                     "examples": ["Flows <flows@example.com>"],
                 },
                 "to": {
-                    **_ADDRESSES,
+                    "anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}],
                     "description": "The recipients.",
                     "examples": [["ana@example.com", "ben@example.com"]],
                 },

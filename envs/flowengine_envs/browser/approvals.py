@@ -160,7 +160,6 @@ _LOOKING = 2.0
 """Seconds within which a page must return its passwords."""
 _MOST = 10
 """Maximum number of fields checked in a frame."""
-_READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Passwords:
@@ -190,7 +189,7 @@ class Passwords:
         Of other requests, only navigations with a query are checked, by searching their address.
         """
         navigates = request.is_navigation_request()
-        writes = request.method not in _READS
+        writes = request.method not in ("GET", "HEAD", "OPTIONS")
         if not writes and not (navigates and "?" in request.url):
             return False
         # A form may be submitted from one tab or frame into another one.

@@ -149,7 +149,12 @@ async def usable(
         return ""
 
     async def lacking() -> str:
-        return await _lacking(element, options or [])
+        """Describe the options that a list does not contain."""
+        answer = await element.evaluate(_OPTIONS, options)
+        if not isinstance(answer, list) or not answer[0]:
+            return ""
+        lacks, has = ([str(each) for each in part] for part in answer)
+        return f"it has no option {lacks[0][:50]!r}; it has {', '.join(map(repr, has))}"[:LONGEST]
 
     pointed = action in _POINTED
     doubt = await _answer(element.evaluate(_DOUBT, pointed), acting.action_timeout)
@@ -201,15 +206,6 @@ async def _until(
         if now - quiet >= _PATIENCE or now - began >= acting.action_timeout:
             raise ActionFailed(f"{what}{why}")
         await asyncio.sleep(_AGAIN)
-
-
-async def _lacking(element: library.Locator, values: list[str]) -> str:
-    """Describe the options that a list does not contain."""
-    answer = await element.evaluate(_OPTIONS, values)
-    if not isinstance(answer, list) or not answer[0]:
-        return ""
-    lacks, has = ([str(each) for each in part] for part in answer)
-    return f"it has no option {lacks[0][:50]!r}; it has {', '.join(map(repr, has))}"[:LONGEST]
 
 
 async def _line(element: library.Locator) -> str:

@@ -134,7 +134,6 @@ def _compared(line: str) -> str:
 
 _MOST = 20
 """Maximum number of lines, tabs, files or dialogs listed."""
-_ANSWERED = frozenset({"confirm", "prompt"})
 ELEMENTS = "Elements (their names may be labels that the page does not show):"
 _NAME = re.compile(r'"((?:[^"\\]|\\.){300})(?:[^"\\]|\\.)+"|(^ *- /[a-z]+: .{300}).+', re.MULTILINE)
 """Overlong names and attributes of elements, which may contain invisible text."""
@@ -259,7 +258,7 @@ def head(seen: WebObservation) -> Iterator[str]:
         yield f"Tabs: {len(seen.tabs)}, the active one is {active}"
     for dialog in seen.dialogs[:_MOST]:
         yield f"Dialog: {dialog.kind}, {'accepted' if dialog.accepted else 'dismissed'}"
-    if any(each.kind in _ANSWERED and not each.accepted for each in seen.dialogs):
+    if any(each.kind in ("confirm", "prompt") and not each.accepted for each in seen.dialogs):
         yield "To answer such a dialog, say how before you repeat the action that opens it"
     for file in seen.downloads[:_MOST]:
         yield f"Download: {file.size:,} bytes" if file.path else "Download: failed"

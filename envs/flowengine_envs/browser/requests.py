@@ -56,7 +56,6 @@ def reason_of(error: Exception) -> str:
 # Checks addresses, and shortens them for display.
 
 _LONGEST_URL = 2000
-_SCHEMES = ("http", "https")
 
 
 def checked_url(url: str) -> str:
@@ -75,7 +74,7 @@ def checked_url(url: str) -> str:
         host = parts.hostname
     except ValueError:
         raise ActionFailed(f"'{text:.100}' is not an address") from None
-    if parts.scheme.lower() not in _SCHEMES:
+    if parts.scheme.lower() not in ("http", "https"):
         named = f"scheme '{parts.scheme:.20}'" if parts.scheme else "an address without a scheme"
         raise ActionFailed(
             f"UrlRefused: {named} is not opened: only http, https and files of the workspace are"
@@ -332,22 +331,18 @@ class Downloads:
         await download.delete()
         if data is None:
             return Downloaded("", 0, url, self._too_large())
-        path = self._free(download.suggested_filename)
+        used = {*self._names}
+        with suppress(OSError):
+            used.update(os.listdir(self._workspace / FOLDER))
+        name = unused(safe(download.suggested_filename), used)
+        self._names.add(name)
+        path = f"{FOLDER}/{name}"
         await asyncio.to_thread(self._files.write, path, data)
         await asyncio.to_thread((self._workspace / path).chmod, 0o644, follow_symlinks=False)
         return Downloaded(path, len(data), url)
 
     def _too_large(self) -> str:
         return f"it is larger than {size_text(self._largest)} (config: downloads)"
-
-    def _free(self, suggested: str) -> str:
-        """Return an unused path."""
-        used = {*self._names}
-        with suppress(OSError):
-            used.update(os.listdir(self._workspace / FOLDER))
-        name = unused(safe(suggested), used)
-        self._names.add(name)
-        return f"{FOLDER}/{name}"
 
 
 async def _content(download: library.Download, largest: int) -> bytes | None:

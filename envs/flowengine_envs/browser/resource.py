@@ -175,7 +175,12 @@ class Browser(Verbs):
         """Perform an action after the preceding ones, and observe the page."""
         async with self._line:
             if not self.healthy:
-                await self._restart()
+                await self.close()
+                self.generation += 1
+                await self._start(self._named_state())
+                self._again = (
+                    "The browser had ended and was started again: its pages and logins are gone."
+                )
             try:
                 seen = await self._done(name, fields, approved)
             finally:
@@ -332,13 +337,6 @@ class Browser(Verbs):
         return WebObservation("", "", b"", "", why, generation=self.generation)
 
     # Starting
-
-    async def _restart(self) -> None:
-        """Restart the browser after it has ended."""
-        await self.close()
-        self.generation += 1
-        await self._start(self._named_state())
-        self._again = "The browser had ended and was started again: its pages and logins are gone."
 
     async def _start(self, state: dict[str, Any] | None) -> None:
         self._guard.opened_again()

@@ -18,8 +18,6 @@ from flowengine_envs.browser.chromium import Chromium, Profile, not_started
 from flowengine_envs.browser.requests import Downloads, WorkspaceFiles
 from flowengine_envs.browser.session import BrowserSession
 
-_INSIDE_EXECUTION = frozenset({"action_call", "region", "execution"})
-
 
 class _Key(NamedTuple):
     """Values that must be equal for sharing."""
@@ -129,7 +127,7 @@ def _trusted(request: Request) -> str:
     if request.config.isolate == "context":
         return ""
     if request.config.isolate == "execution" and owner:
-        if scope in _INSIDE_EXECUTION:
+        if scope in ("action_call", "region", "execution"):
             return f"execution {owner.partition('/')[0]}"
         if scope == "session":
             return f"session {owner}"

@@ -38,7 +38,6 @@ _FIELDS: Mapping[str, str] = {
 """Names of fields in BrowserGym → names here."""
 _LONGEST = 100_000
 """Maximum characters of a call."""
-_TWO = 2
 
 
 def read_action(text: str) -> dict[str, Any]:
@@ -60,7 +59,7 @@ def read_action(text: str) -> dict[str, Any]:
     name = _NAMES.get(call.func.id, call.func.id)
     if call.func.id == "noop":  # Its duration is not needed, because observing waits for the page.
         given, named = [], {}
-    if name == "scroll" and len(given) == _TWO and all(isinstance(n, int | float) for n in given):
+    if name == "scroll" and len(given) == 2 and all(isinstance(n, int | float) for n in given):
         return {"action": name, **_scrolled(*given)}
     known = _positions(call.func.id, name, len(given))
     places = [*known, *(f"argument {n}" for n in range(len(known) + 1, len(given) + 1))]

@@ -134,24 +134,21 @@ class Unmanaged(Generic[_Live]):
 
     async def _ready(self) -> _Live:
         async with self._opening:
-            return await self._opened()
-
-    async def _opened(self) -> _Live:
-        if self._closed:
-            raise EnvironmentClosed(f"{type(self).__name__} was closed")
-        provider = self._provider()
-        if self._resource is not None:
-            if provider.health_check(self._resource):
-                return self._resource
-            self._resource.check_open()
-            await provider.release(self._resource)
-            self._resource = None
-        request = self._request()
-        await self._sandbox.probe(request.spec)
-        await provider.probe(request.spec)
-        self._resource = await provider.ensure(request)
-        self.generation = request.generation
-        return self._resource
+            if self._closed:
+                raise EnvironmentClosed(f"{type(self).__name__} was closed")
+            provider = self._provider()
+            if self._resource is not None:
+                if provider.health_check(self._resource):
+                    return self._resource
+                self._resource.check_open()
+                await provider.release(self._resource)
+                self._resource = None
+            request = self._request()
+            await self._sandbox.probe(request.spec)
+            await provider.probe(request.spec)
+            self._resource = await provider.ensure(request)
+            self.generation = request.generation
+            return self._resource
 
     async def _close(self) -> None:
         """End it and all processes that it started. Closing again does nothing."""

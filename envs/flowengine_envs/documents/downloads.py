@@ -25,7 +25,6 @@ SECONDS = 120.0
 """Seconds for a download with its redirects, if the spec sets no limit."""
 REQUESTS = 3
 """Attempts of a request that fails in a transient way."""
-_PASSING = frozenset({502, 503, 504})
 _PAUSES = (1.0, 4.0)
 _LONGEST_PAUSE = 20.0
 _ACCEPTED = {
@@ -157,7 +156,7 @@ class Downloader:
             raise responses.refused(chain, error) from None
         downloaded = _download(chain, head, size, digest.hexdigest())
         wait = responses.retry_after(head.headers.get("retry-after")) or 0.0
-        return downloaded, wait if head.status in _PASSING else None
+        return downloaded, wait if head.status in (502, 503, 504) else None
 
 
 def _download(chain: list[Url], head: ResponseHead, size: int, digest: str) -> DownloadedFile:

@@ -69,7 +69,6 @@ _READS = {
     sqlite3.SQLITE_PRAGMA,
 }
 """No transaction statements: an open transaction would lock the file for writers."""
-_NEVER = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
 _PRAGMAS = frozenset(
     {
         *("collation_list", "database_list", "foreign_key_check", "foreign_key_list"),
@@ -472,7 +471,7 @@ def _reader(
 def _writer(
     action: int, first: str | None, second: str | None, database: str | None, view: str | None
 ) -> int:
-    if action in _NEVER:
+    if action in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH):
         return sqlite3.SQLITE_DENY
     if action == sqlite3.SQLITE_PRAGMA and (first or "").lower() not in _PRAGMAS:
         return sqlite3.SQLITE_DENY

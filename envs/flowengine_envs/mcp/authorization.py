@@ -41,7 +41,6 @@ _MOST_FAILURES = 100
 """Failed requests whose reason is kept until it is read."""
 _TICK = 2_000_000_000
 """Nanoseconds within which two changes of a directory may have the same time."""
-_SESSION = "session"
 _refreshing: set[asyncio.Task[Any]] = set()
 """Refreshes that must end even if the request that needs them is cancelled."""
 
@@ -65,7 +64,7 @@ class SessionTokens:
         self._name = spec.resource_key
         self._secret = None if auth.client_secret is None else auth.client_secret.reveal()
         self._key = LoginKey(spec.user, config.url, auth.client_id or "")
-        shared = spec.scope == _SESSION
+        shared = spec.scope == "session"
         self._borrower = "" if shared else spec.owner_id.partition("/")[0]
         self._login: Login | None = None
         self._changed: int | None = None

@@ -21,7 +21,6 @@ from flowengine_envs.mcp.messages import (
 )
 
 _PAGE = "application/json"
-_EVENTS = "text/event-stream"
 _DATA = b"data:"
 _DISCOVERY = "server/discover"
 _OPENING = frozenset({"initialize", _DISCOVERY})
@@ -97,7 +96,7 @@ class GuardedClient(httpx2.AsyncClient):
         if encoding != "identity":
             await response.aclose()
             return _broken(request, number, f"its encoding is {encoding}, which was not asked for")
-        if kind.startswith(_EVENTS):
+        if kind.startswith("text/event-stream"):
             response.stream = _EventLines(response.stream, self._largest)
         if not kind.startswith(_PAGE):
             return response

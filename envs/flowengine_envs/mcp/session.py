@@ -387,7 +387,6 @@ _PROMPTS: Mapping[str, tuple[str, Mapping[str, Plain]]] = {
         },
     ),
 }
-_OPTIONAL = frozenset({"arguments", "as_file"})
 
 
 def own_tools(config: Any) -> list[dict[str, Plain]]:
@@ -407,7 +406,7 @@ def own_tools(config: Any) -> list[dict[str, Plain]]:
             "inputSchema": {
                 "type": "object",
                 "properties": dict(arguments),
-                "required": [each for each in arguments if each not in _OPTIONAL],
+                "required": [each for each in arguments if each not in ("arguments", "as_file")],
                 "additionalProperties": False,
             },
         }

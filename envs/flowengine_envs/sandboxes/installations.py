@@ -16,7 +16,6 @@ from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.sandboxes.mounts import check
 
-_OF_THIS_MACHINE = ("namespace", "host")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Directories that every sandbox of this machine sees."""
 _WORKSPACE = "/workspace"
@@ -57,7 +56,7 @@ def installation(spec: Spec, request: Request | None = None) -> Installation | N
     named = getattr(spec.config, "interpreter", None)
     if named is None:
         return None
-    if spec.provider not in _OF_THIS_MACHINE:
+    if spec.provider not in ("namespace", "host"):
         raise EnvironmentUnavailable(
             f"{spec}: 'interpreter' is a program of this machine, which '{spec.provider}' does not "
             f"run: use provider: namespace, or name an image that has one (config: image, "

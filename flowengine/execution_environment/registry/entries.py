@@ -261,7 +261,8 @@ class Registry:
         for path in paths:
             try:
                 data = json.loads(content(path))
-                if _is_newer(data):
+                found = data.get("format") if isinstance(data, dict) else None
+                if isinstance(found, int) and found > FORMAT:
                     continue
                 checked = _checked(data)
                 if is_signed(path.name, checked):
@@ -370,11 +371,6 @@ def content(path: Path) -> bytes:
     if len(data) > _LARGEST:
         raise ValueError(f"more than {size_text(_LARGEST)}")
     return bytes(data)
-
-
-def _is_newer(data: Any) -> bool:
-    found = data.get("format") if isinstance(data, dict) else None
-    return isinstance(found, int) and found > FORMAT
 
 
 def _checked(data: Any) -> dict[str, Any]:
