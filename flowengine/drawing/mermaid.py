@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flowengine.drawing.picture import Box, Line, Picture, ScopeFrame, Shape
+from flowengine.drawing.picture import Line, Picture, ScopeFrame, Shape
 from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.texts.visible_text import printable
 
@@ -87,7 +87,11 @@ def _frame(frame: ScopeFrame, depth: int, classes: dict[str, list[str]]) -> Iter
         if box.status in CLASSES:
             classes.setdefault(box.status, []).append(box.id)
         if box.frame is None:
-            yield indent + _box(box)
+            left, right = SHAPES[box.shape]
+            own = ""
+            if box.status not in CLASSES and box.shape in OWN_CLASSES:
+                own = f":::{OWN_CLASSES[box.shape][0]}"
+            yield f"{indent}{box.id}{left}{_text(box.lines or [' '])}{right}{own}"
             continue
         yield f"{indent}subgraph {box.id}[{_text(box.lines)}]"
         yield f"{indent}  direction TB"
@@ -96,12 +100,6 @@ def _frame(frame: ScopeFrame, depth: int, classes: dict[str, list[str]]) -> Iter
     for arrow in frame.arrows:
         label = f"|{_text([arrow.label])}|" if arrow.label else ""
         yield f"{indent}{arrow.source} {LINES[arrow.kind]}{label} {arrow.target}"
-
-
-def _box(box: Box) -> str:
-    left, right = SHAPES[box.shape]
-    own = "" if box.status in CLASSES or box.shape not in OWN_CLASSES else OWN_CLASSES[box.shape][0]
-    return f"{box.id}{left}{_text(box.lines or [' '])}{right}{own and f':::{own}'}"
 
 
 def _text(lines: list[str]) -> str:

@@ -191,7 +191,9 @@ class _Drawer:
             status, text = standing(counts)
             lines += [text] if text else []
         several = dict(counts) if counts.total() > 1 else {}
-        return Box(self.id(step), _shape(step), lines, status, frame, several)
+        action = step["action"]
+        shape = _routing(step.get("split")) if action == "none" else _SHAPES.get(action, "step")
+        return Box(self.id(step), shape, lines, status, frame, several)
 
     def undo(self, step: StepSpec) -> Box:
         how = self.steps[step["compensate"]]
@@ -263,12 +265,6 @@ _SHAPES: Mapping[str, Shape] = {
     "flow": "flow",
 }
 """Action of a step → its shape."""
-
-
-def _shape(step: StepSpec) -> Shape:
-    if step["action"] == "none":
-        return _routing(step.get("split"))
-    return _SHAPES.get(step["action"], "step")
 
 
 def _routing(split: SplitSpec | None) -> Shape:

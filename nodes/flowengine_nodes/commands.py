@@ -111,10 +111,13 @@ class CommandKind(StepKind):
             ExitCode: The exit code is not accepted. The data of all four errors is the result.
         """
         place = context.environment(task.get("in") or "host")
+        env: Mapping[str, Plain] = input.get("env") or {}
+        if context.traceparent is not None:  # by which programs continue a trace
+            env = {"TRACEPARENT": context.traceparent, **env}
         command = Command(
             script=task.get("script"),
             argv=input.get("argv"),
-            env=_with_trace(input.get("env") or {}, context),
+            env=env,
             stdin=input.get("stdin"),
             cwd=input.get("cwd"),
             files=task.get("files") or {},
@@ -123,7 +126,10 @@ class CommandKind(StepKind):
         accept = task.get("accept")
         if accept != "any" and result["exit_code"] not in (accept or (0,)):
             masked: Any = context.mask(result)  # before the message is cut out of it
-            message = _message(masked)
+            output = (masked["stderr"].strip() or masked["stdout"].strip()).splitlines()
+            # The last line most likely contains the reason.
+            last = f": {output[-1][:300]}" if output else ""
+            message = f"exit code {masked['exit_code']}{last}"
             if result["exit_code"] == _NOT_FOUND and (task.get("in") or "host") == "host":
                 message += f" ({_searched(command.cwd, context.execution.workdir)})"
             raise _LIMITS.get(result.get("limit"), ExitCode)(message, data=masked)
@@ -138,25 +144,11 @@ class CommandKind(StepKind):
         return command_text(output)
 
 
-def _with_trace(env: Mapping[str, Plain], context: StepContext) -> Mapping[str, Plain]:
-    """Add the variable by which programs continue a trace, unless it is set."""
-    if context.traceparent is None:
-        return env
-    return {"TRACEPARENT": context.traceparent, **env}
-
-
 def _searched(cwd: str | None, workdir: str) -> str:
     """Return the directory in which a command on this machine ran, and how to choose another."""
     if cwd is None:
         return f"it ran in an empty directory. 'cwd: .' is {workdir}, which --workdir names"
     return f"it ran in {os.path.join(workdir, cwd)}: 'cwd' is relative to the --workdir, {workdir}"
-
-
-def _message(result: Mapping[str, Any]) -> str:
-    """Return the exit code with the line of the output that most likely contains the reason."""
-    output = (result["stderr"].strip() or result["stdout"].strip()).splitlines()
-    last = f": {output[-1][:300]}" if output else ""
-    return f"exit code {result['exit_code']}{last}"
 
 
 # `shell`: a command as a tool, with arguments from a caller.

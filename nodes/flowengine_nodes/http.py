@@ -54,7 +54,7 @@ from flowengine_nodes.http_bodies import (
     request_body,
     with_query,
 )
-from flowengine_nodes.mcp import http_text
+from flowengine_nodes.mcp import headers_and_body
 
 LARGEST_TEXT = 8 * 1024 * 1024
 """Maximum bytes of a text or JSON body, which becomes part of the execution."""
@@ -233,7 +233,8 @@ class Http(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return status, relevant headers and body."""
-        return http_text(output)
+        about = headers_and_body(output["headers"], output["body"])
+        return f"status {output['status']}\n{about}".rstrip("\n")
 
 
 # Request

@@ -405,12 +405,6 @@ _TOLD = ("content-type", "location", "link", "etag", "last-modified", "retry-aft
 """Headers that a model is shown. A flow receives all."""
 
 
-def http_text(output: Data) -> str:
-    """Return an HTTP response: its status, the relevant headers, and its body."""
-    about = headers_and_body(output["headers"], output["body"])
-    return f"status {output['status']}\n{about}".rstrip("\n")
-
-
 def headers_and_body(headers: Mapping[str, str], body: Plain) -> str:
     """Return the relevant headers, an empty line, and the body.
 

@@ -153,16 +153,10 @@ def _configured(ecosystem: str) -> Iterator[str]:
                 parser.read(os.path.expanduser(path), encoding="utf-8")
             if url := parser.get("global", "index-url", fallback=""):
                 yield url
-    elif ecosystem == _NPM:
-        yield from _said_by_npm()
-
-
-def _said_by_npm() -> Iterator[str]:
-    """Yield the registries in npm's settings, except those of the current directory."""
-    npm = shutil.which("npm")
-    if npm is not None:
+    elif ecosystem == _NPM and (npm := shutil.which("npm")) is not None:
         with suppress(OSError, subprocess.SubprocessError):
             command = [npm, "config", "get", "registry"]
+            # Elsewhere, because the current directory can have settings of its own.
             done = subprocess.run(
                 command, cwd="/", capture_output=True, text=True, check=True, timeout=_SECONDS
             )

@@ -148,7 +148,8 @@ class Namespace(OwnNetwork, ProcessSandbox):
             raise EnvironmentUnavailable(f"{self.request.spec}: bubblewrap is gone")
         written = _written(self.home, self._egress.hosts)
         files = {path: _readable(text.encode()) for path, text in written.items()}
-        options = [*_unshared(self._shares_network), *_system()]
+        shared = self.request.policy.network == "any" or _low(self._egress.places)
+        options = [*_unshared(shared), *_system()]
         for path, fd in files.items():
             options += ["--ro-bind-data", str(fd), path]
         own = [*files.values(), *([_readable(syscalls.program())] if syscalls.held() else [])]
@@ -164,11 +165,6 @@ class Namespace(OwnNetwork, ProcessSandbox):
         finally:
             for fd in own:
                 os.close(fd)
-
-    @property
-    def _shares_network(self) -> bool:
-        """Whether the sandbox shares the network of the namespace around it."""
-        return self.request.policy.network == "any" or _low(self._egress.places)
 
     async def _prepare(
         self, bwrap: str, inner: Sequence[str], group: Group | None, fds: Sequence[int]

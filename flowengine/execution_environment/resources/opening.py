@@ -21,8 +21,9 @@ from flowengine.execution_environment.registry.entries import Registry, Registry
 from flowengine.execution_environment.registry.screens import Window
 from flowengine.execution_environment.registry.workspaces import Workspaces, home_of
 from flowengine.execution_environment.specs import providers
-from flowengine.execution_environment.specs.spec import EnvironmentSpec, isolated_enough
+from flowengine.execution_environment.specs.spec import EnvironmentSpec
 from flowengine.sdk.environments import (
+    ISOLATIONS,
     Capabilities,
     Changes,
     ProcessIdentity,
@@ -116,7 +117,7 @@ def _check_held(declared: EnvironmentSpec, held: Capabilities, name: str, policy
     """Reject unenforceable requirements and rules, and return the limits that are not enforced."""
     for axis, wanted in declared.requires.items():
         if axis == "isolation":
-            if not isolated_enough(held.isolation, wanted):
+            if ISOLATIONS.index(held.isolation) < ISOLATIONS.index(wanted):
                 raise EnvironmentUnavailable(
                     f"{declared} requires isolation '{wanted}', and '{name}' gives "
                     f"'{held.isolation}' here"

@@ -19,7 +19,7 @@ from flowengine.execution_environment.errors import Fault, SpecInvalid
 from flowengine.execution_environment.specs import providers
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.kernel.notation.addresses import shown_owner
-from flowengine.sdk.environments import AXES, ISOLATIONS, Isolation, Provider, Scope, Spec
+from flowengine.sdk.environments import AXES, ISOLATIONS, Provider, Scope, Spec
 from flowengine.sdk.environments.models import (
     REFERENCE,
     Config,
@@ -350,11 +350,6 @@ def _check_requires(given: Any, faults: list[Fault]) -> None:
             fault = "" if wanted is True else "must be true"
         if fault:
             faults.append(Fault(f"requires.{axis}", fault))
-
-
-def isolated_enough(isolation: Isolation, wanted: Isolation) -> bool:
-    """Return whether one isolation is at least as strong as another."""
-    return ISOLATIONS.index(isolation) >= ISOLATIONS.index(wanted)
 
 
 def json_schema() -> dict[str, Any]:

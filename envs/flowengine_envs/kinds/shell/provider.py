@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 
 from pydantic import BaseModel
 
@@ -17,7 +16,7 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import Screen, Spec
 from flowengine.sdk.texts.visible_text import printable_lines
 from flowengine_envs.kinds.configurations import ShellConfig
-from flowengine_envs.kinds.shell.result import ShellResult, step_code
+from flowengine_envs.kinds.shell.result import step_code
 from flowengine_envs.kinds.shell.session import Shell
 from flowengine_envs.kinds.supervised import SupervisedProvider
 from flowengine_envs.kinds.workspace import StepFiles, explain_network, place_for_value, step_value
@@ -71,10 +70,11 @@ class ShellProvider(SupervisedProvider[Shell]):
             "\n".join(lines), context.printed, asked(command.timeout)
         )
         failed = result.status != "done" or result.exit_code != 0
+        ended = [] if result.status == "done" else [f"the command ended as {result.status}"]
         outcome: dict[str, Plain] = {
             "exit_code": step_code(result),
             "stdout": result.output,
-            "stderr": "".join(f"{note}\n" for note in _notes(result)),
+            "stderr": "".join(f"{note}\n" for note in [*ended, *result.notes]),
         }
         outcome["value"] = await step_value(resource, place, outcome)
         if result.limit is not None:
@@ -82,10 +82,3 @@ class ShellProvider(SupervisedProvider[Shell]):
         explain_network(resource, outcome)
         outcome["files"] = await files.keep(command, ".", failed=failed)
         return outcome
-
-
-def _notes(result: ShellResult) -> Iterator[str]:
-    """Yield notes about how the command ended and which limits it reached."""
-    if result.status != "done":
-        yield f"the command ended as {result.status}"
-    yield from result.notes
