@@ -159,7 +159,20 @@ class Player(Driver):
         inputs = as_data(case.inputs)
         starting = Starting(*self.flow[:2], inputs, case.id, case.labels, case.by)
         self.execution = begin(self.host, starting)
-        self._plan()
+        for sending in case.signals:
+            send = partial(
+                self._send,
+                sending.name,
+                as_data(sending.data),
+                sending.key,
+                sending.by,
+                sending.loc,
+            )
+            self._later(parse_duration(sending.at), send)
+        if case.cancel is not None:
+            self._later(parse_duration(case.cancel.at), self._cancel)
+        for operating in case.operator:
+            self._later(parse_duration(operating.at), partial(self._operate, operating))
         self._hold_next(self.execution.queue[0])
         self.add(self.execution)
         self.enqueue(self.execution)
@@ -222,24 +235,6 @@ class Player(Driver):
         return execution.ended
 
     # Happenings
-
-    def _plan(self) -> None:
-        """Put all outside actions of the case on the agenda."""
-        case = self.case
-        for sending in case.signals:
-            send = partial(
-                self._send,
-                sending.name,
-                as_data(sending.data),
-                sending.key,
-                sending.by,
-                sending.loc,
-            )
-            self._later(parse_duration(sending.at), send)
-        if case.cancel is not None:
-            self._later(parse_duration(case.cancel.at), self._cancel)
-        for operating in case.operator:
-            self._later(parse_duration(operating.at), partial(self._operate, operating))
 
     def _go_on(self) -> None:
         until = None if self.case.until is None else self.began + parse_duration(self.case.until)

@@ -159,7 +159,19 @@ class WebSearch(StepKind):
             Timeout: It did not respond in time.
         """
         provider, settings = str(task["provider"]), input.get("configuration", {})
-        asked = _request(provider, {**input["args"], **input.get("bind", {})}, settings)
+        args = {**input["args"], **input.get("bind", {})}
+        asked = {
+            **settings.get("options", {}),
+            "query": args["query"],
+            "search_provider": provider,
+            "max_results": settings.get("max_results", RESULTS),
+            "search_domain_filter": args.get("domains") or None,
+            "country": settings.get("country"),
+            "api_key": settings.get("api_key"),
+            "api_base": settings.get("url"),
+            "num_retries": 0,
+        }
+        asked = {name: value for name, value in asked.items() if value is not None}
         try:
             litellm = await library()
             # Its connections belong to the loop that opened them, and outlive this step.
@@ -176,22 +188,6 @@ class WebSearch(StepKind):
     ) -> str | None:
         """Return the pages as a list."""
         return search_text(output)
-
-
-def _request(provider: str, args: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for the library."""
-    asked = {
-        **settings.get("options", {}),
-        "query": args["query"],
-        "search_provider": provider,
-        "max_results": settings.get("max_results", RESULTS),
-        "search_domain_filter": args.get("domains") or None,
-        "country": settings.get("country"),
-        "api_key": settings.get("api_key"),
-        "api_base": settings.get("url"),
-        "num_retries": 0,
-    }
-    return {name: value for name, value in asked.items() if value is not None}
 
 
 async def _asked(litellm: Any, asked: Mapping[str, Any], *, timed: bool) -> Any:

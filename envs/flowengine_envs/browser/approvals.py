@@ -122,7 +122,20 @@ async def touched(
             fields = await focused.evaluate(_LOOK, PASSWORDS)
     except TimeoutError:
         raise ActionFailed("timeout: the page does not report the effect of the action") from None
-    return _read(fields if isinstance(fields, dict) else {})
+    if not isinstance(fields, dict):  # The page's answer is untrusted.
+        fields = {}
+    text = {key: str(fields.get(key) or "")[:2000] for key in ("tag", "type", "text", "link")}
+    kind = f" type={text['type']}" if text["type"] and text["tag"] == "input" else ""
+    return Touched(
+        shown=f"<{text['tag'][:40]}{kind[:40]}> {text['text'][:200]}".strip(),
+        link=text["link"],
+        page=str(fields.get("page") or "")[:2000],
+        sends_to=str(fields.get("action") or "")[:2000] if fields.get("form") else "",
+        sends=text["type"] in {"submit", "image"},
+        pressed=bool(fields.get("pressed")),
+        own=bool(fields.get("own")),
+        filled=bool(fields.get("filled")),
+    )
 
 
 async def _focused(page: library.Page) -> library.Locator | None:
@@ -131,24 +144,6 @@ async def _focused(page: library.Page) -> library.Locator | None:
         if await focused.count() and await focused.first.evaluate("at => at.tagName") != "IFRAME":
             return focused.first
     return None
-
-
-def _read(fields: dict[str, Any]) -> Touched:
-    """Return a page's answer, which is untrusted."""
-    text = {key: str(fields.get(key) or "")[:2000] for key in ("tag", "type", "text", "link")}
-    kind = f" type={text['type']}" if text["type"] and text["tag"] == "input" else ""
-    shown = f"<{text['tag'][:40]}{kind[:40]}> {text['text'][:200]}".strip()
-    sends = text["type"] in {"submit", "image"}
-    return Touched(
-        shown=shown,
-        link=text["link"],
-        page=str(fields.get("page") or "")[:2000],
-        sends_to=str(fields.get("action") or "")[:2000] if fields.get("form") else "",
-        sends=sends,
-        pressed=bool(fields.get("pressed")),
-        own=bool(fields.get("own")),
-        filled=bool(fields.get("filled")),
-    )
 
 
 # The passwords in fields of pages, and the requests that may contain one.

@@ -129,17 +129,10 @@ class AdoptedBrowser(Browser):
                 await sandbox.close()
 
     async def _start(self, state: dict[str, Any] | None) -> None:
-        sandbox = await self._open_sandbox()
-        self._around = _Around(_FarConverter(sandbox, self._config.interpreter))
-        downloads = Downloads(self.workspace, sandbox.request.home, self._config.downloads)
-        adopted = self._adopted.session(self.request, self._around, downloads)
-        self._session = await self._adopted.here(adopted)
-
-    async def _open_sandbox(self) -> Sandbox:
-        """Open a sandbox for the Markdown converter, without access to the workspace."""
         request = self.request
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
+        # The sandbox of the Markdown converter has no access to the workspace.
         own = request.home / "converter"  # in no directory of the engine: these are not mounted
         inside = request._replace(workspace=own / "work", home=own / "home", mounts={})
         for folder in (inside.workspace, inside.home):
@@ -147,7 +140,10 @@ class AdoptedBrowser(Browser):
         sandbox = request.sandbox(inside)
         await sandbox.open()
         self._sandbox = sandbox
-        return sandbox
+        self._around = _Around(_FarConverter(sandbox, self._config.interpreter))
+        downloads = Downloads(self.workspace, sandbox.request.home, self._config.downloads)
+        adopted = self._adopted.session(request, self._around, downloads)
+        self._session = await self._adopted.here(adopted)
 
 
 class _Around:

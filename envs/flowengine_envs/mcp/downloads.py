@@ -156,7 +156,7 @@ def _configured(ecosystem: str) -> Iterator[str]:
     elif ecosystem == _NPM and (npm := shutil.which("npm")) is not None:
         with suppress(OSError, subprocess.SubprocessError):
             command = [npm, "config", "get", "registry"]
-            # Elsewhere, because the current directory can have settings of its own.
+            # Elsewhere, because the current directory can have its own settings.
             done = subprocess.run(
                 command, cwd="/", capture_output=True, text=True, check=True, timeout=_SECONDS
             )

@@ -204,8 +204,16 @@ def find(mounts: str, groups: str) -> CgroupTree | None:
     folders = {controller: place for controller, place in folders.items() if _writable(place)}
     if folders:
         return CgroupTree(1, folders)
-    if unified is not None and "" in own:
-        return _find_unified(unified[1], _place(*unified, own[""]))
+    if unified is None or "" not in own:
+        return None
+    group = _place(*unified, own[""])
+    for folder in (group, *group.parents):
+        if not folder.is_relative_to(unified[1]):
+            return None
+        with suppress(OSError):
+            handed_on = (folder / "cgroup.subtree_control").read_text().split()
+            if "memory" in handed_on and _writable(folder) and _writable(folder / "cgroup.procs"):
+                return CgroupTree(2, {each: folder for each in CONTROLLERS if each in handed_on})
     return None
 
 
@@ -223,17 +231,6 @@ def _mounted(mounts: str) -> tuple[dict[str, tuple[str, Path]], tuple[str, Path]
             for controller in options.split(","):
                 mounted[controller] = (root, Path(place))
     return mounted, unified
-
-
-def _find_unified(top: Path, own: Path) -> CgroupTree | None:
-    for folder in (own, *own.parents):
-        if not folder.is_relative_to(top):
-            return None
-        with suppress(OSError):
-            handed_on = (folder / "cgroup.subtree_control").read_text().split()
-            if "memory" in handed_on and _writable(folder) and _writable(folder / "cgroup.procs"):
-                return CgroupTree(2, {each: folder for each in CONTROLLERS if each in handed_on})
-    return None
 
 
 def _own_groups(text: str) -> dict[str, str]:

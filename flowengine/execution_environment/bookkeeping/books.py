@@ -130,8 +130,12 @@ class Places:
     def _serve(self, *, tell: bool = True) -> None:
         kept: set[tuple[str, ...]] = set()
         for turn in list(self._waiting):
-            lacking = self._lacking(turn)
             wanted = self._wanted(turn)
+            lacking = [
+                counter
+                for counter, number in wanted.items()
+                if self._used.get(counter, 0) + number > self._most(counter)
+            ]
             if lacking or wanted.keys() & kept:
                 kept.update(lacking)
                 continue
@@ -141,14 +145,6 @@ class Places:
             turn.had = True
             if tell:
                 turn.granted()
-
-    def _lacking(self, turn: CapacityTurn) -> list[tuple[str, ...]]:
-        """Return the counters without enough free places."""
-        return [
-            counter
-            for counter, number in self._wanted(turn).items()
-            if self._used.get(counter, 0) + number > self._most(counter)
-        ]
 
     def _wanted(self, turn: CapacityTurn) -> dict[tuple[str, ...], int]:
         wanted: dict[tuple[str, ...], int] = {}
