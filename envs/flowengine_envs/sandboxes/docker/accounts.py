@@ -313,10 +313,7 @@ class Lists:
             return []
         self._folder = make_scratch()
         self._folder.chmod(0o711)  # A daemon with user mapping accesses it as another user.
-        files = {path: self._folder / Path(path).name for path in lists}
-        for path, file in files.items():
-            file.write_text(lists[path], encoding="utf-8", errors="surrogateescape")
-            file.chmod(0o644)
+        files = _write(self._folder, lists)
         return [
             library.Mount(inside, str(file), "bind", read_only=True)
             for inside, file in files.items()
@@ -350,6 +347,14 @@ def _lacking(client: library.DockerClient, image: str, labels: Mapping[str, str]
             if (text := lists[path]) is not None and not _names(text, line)
         }
     return _known[image]
+
+
+def _write(folder: Path, lists: Mapping[str, str]) -> dict[str, Path]:
+    files = {path: folder / Path(path).name for path in lists}
+    for path, file in files.items():
+        file.write_text(lists[path], encoding="utf-8", errors="surrogateescape")
+        file.chmod(0o644)
+    return files
 
 
 def _lines() -> dict[str, str]:
