@@ -190,14 +190,12 @@ class Passwords:
         # A form may be submitted from one tab or frame into another one.
         pages = [*self._held] if navigates else [request.frame.page]
         values = [value for page in pages for value in self._held.get(page, ())]
-        return (
-            bool(values)
-            if writes
-            else any(
-                form in request.url
-                for each in values
-                for form in (each, quote(each, safe=""), quote_plus(each))
-            )
+        if writes:
+            return bool(values)
+        return any(
+            form in request.url
+            for each in values
+            for form in (each, quote(each, safe=""), quote_plus(each))
         )
 
 
