@@ -129,7 +129,9 @@ def summary(kind: str, output: Plain) -> str | None:
     if kind in (TURN, AHEAD):
         return _of_round(output)
     if kind == OFFER:
-        return _of_offer(output)
+        offers: Mapping[str, Any] = output["offer"].get("agents", {})
+        names = dict.fromkeys(name for tools in offers.values() for name in tools)
+        return f"lists {', '.join(names) or 'no tools'}"
     if kind == PROGRAM:
         return _of_program(output)
     text = told(output)
@@ -148,12 +150,6 @@ def _of_round(output: Mapping[str, Any]) -> str:
         return f"hands over to {output['outcome']}"
     outcome = output.get("state", {}).get("outcome")
     return f"ends: {outcome}" if outcome else ""
-
-
-def _of_offer(output: Mapping[str, Any]) -> str:
-    offers: Mapping[str, Any] = output["offer"].get("agents", {})
-    names = dict.fromkeys(name for tools in offers.values() for name in tools)
-    return f"lists {', '.join(names) or 'no tools'}"
 
 
 def _of_program(output: Mapping[str, Any]) -> str:

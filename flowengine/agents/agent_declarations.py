@@ -6,7 +6,7 @@ They cover entries of `agents` and the tools, environments and secrets that thes
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -111,7 +111,8 @@ def declarations(
         UsageError: A run of these agents would fail.
     """
     known = all_agents(agents)
-    ids = _ids(known, references.case)
+    taken: dict[str, Plain] = {}
+    ids = {name: declare(taken, name, name, references.case) for name in known}
     tools, environments = (dict(around.get(section, {})) for section in ("tools", "environments"))
     writer = _Writer(ids, references, tools, FlowEnvironments(tools, environments))
     entries: dict[str, Plain] = {}
@@ -421,9 +422,3 @@ def _declared(agent: AgentDefinition, name: str, function: Any) -> dict[str, Pla
         "timeout": None if timeout is None else f"{round(timeout * 1000)}ms",
         "limits": agent.limits_of(name, tool_option(function, "limits")),
     }
-
-
-def _ids(names: Iterable[str], case: bool) -> dict[str, str]:
-    """Return names of entries: the names of the agents, converted to valid ids."""
-    taken: dict[str, Plain] = {}
-    return {name: declare(taken, name, name, case) for name in names}

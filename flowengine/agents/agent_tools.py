@@ -454,7 +454,10 @@ class FlowEnvironments:
             function: The function. It takes environments by name, by class, or all of them in
                 `runtime_resources`.
         """
-        specs = agent.specs | _own(function)
+        own = _resources(function).items()  # of `@tool(resources={…})`
+        specs = agent.specs | {
+            name: {"resource_key": name, **spec} for name, spec in own if spec is not None
+        }
         parameters = [source.name for source in given_parameters(function)]
         hints = resolved_hints(function)
         every = "runtime_resources" in parameters
@@ -493,12 +496,6 @@ def _is_above(hint: Any, deps: type) -> bool:
         return issubclass(deps, hint)
     except TypeError:  # a protocol that cannot be checked
         return False
-
-
-def _own(function: Any) -> dict[str, dict[str, Any]]:
-    """Return the specs that a function declares itself with `@tool(resources={…})`."""
-    own = _resources(function).items()
-    return {name: {"resource_key": name, **spec} for name, spec in own if spec is not None}
 
 
 def _resources(function: Any) -> Mapping[str, Any]:

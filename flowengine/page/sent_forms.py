@@ -121,7 +121,9 @@ async def _with_parts(
 
     try:
         async for _, head in body:
-            name, file_name = _names(head)
+            options = _options(head)[1]
+            # Without a file name, it is a text. The name is empty if the user chose no file.
+            name, file_name = options.get("name", ""), options.get("filename")
             parts += 1
             if parts > _MOST_FIELDS:
                 raise RequestRefused(422, _TOO_MANY)
@@ -196,15 +198,6 @@ async def _events(request: Request, boundary: str) -> AsyncGenerator[tuple[str, 
         raise RequestRefused(422, f"the form cannot be read: {error}") from None
     if not is_ended:
         raise RequestRefused(422, _ENDED)
-
-
-def _names(head: bytes) -> tuple[str, str | None]:
-    """Return the names of the field of a part and of its file: None if it is a text.
-
-    The name of a file is empty where the user has chosen none.
-    """
-    options = _options(head)[1]
-    return options.get("name", ""), options.get("filename")
 
 
 def _options(header: bytes) -> tuple[str, dict[str, str]]:

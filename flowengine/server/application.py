@@ -567,7 +567,8 @@ class _Endpoint:
                 response = await self._application.answer(route, request)
             except Exception:
                 _log.exception("%s %s failed", request.method, request.url.path)
-                response = _failure()
+                refusal = RequestRefused(500, "the server failed", hint="its log has the reason")
+                response = problem_response(refusal)
         await response(scope, receive, send)
 
 
@@ -672,10 +673,6 @@ def _first(error: ValidationError, what: str) -> tuple[str, str]:
 
 def _json(status: int, body: bytes) -> Response:
     return Response(body, status, media_type=_MEDIA_TYPE)
-
-
-def _failure() -> Response:
-    return problem_response(RequestRefused(500, "the server failed", hint="its log has the reason"))
 
 
 def address_of(request: HTTPConnection) -> str:

@@ -113,7 +113,7 @@ class RequestGuard:
         Raises:
             RequestRefused: The host or the origin is another one, or the body is too large.
         """
-        headers = _by_name(scope)
+        headers = {n.decode("latin-1"): value.decode("latin-1") for n, value in scope["headers"]}
         host = headers.get("host", "")
         if host.lower() not in self._hosts.names:
             raise RequestRefused(
@@ -166,10 +166,6 @@ def _too_large(largest: int) -> RequestRefused:
 
 def _refused(status: int, why: str) -> RequestRefused:
     return RequestRefused(status, why, headers={"connection": "close"})
-
-
-def _by_name(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _protected(headers: Any) -> list[tuple[bytes, bytes]]:

@@ -106,11 +106,15 @@ def as_ours(
         settings: Settings of the request. Secrets in them are masked in the message.
         broke_off: Whether a part of the reply had arrived.
     """
-    original = _unwrapped(error)
+    original = error  # inside the library's wrapper for errors of a stream
+    while isinstance(inner := getattr(original, "original_exception", None), Exception):
+        original = inner
     words = _masked(original, settings)
     message = f"{model}: {words}"
     failure: StepError
-    if _is_context_window(original, words):
+    if _named(original, "ContextWindowExceededError") or (
+        _status(original) in (400, 413, 422) and _TOO_LONG.search(words)
+    ):
         tokens = [int(number.replace(",", "")) for number in _TOKENS.findall(words)]
         failure = ContextWindowExceeded(
             f"{model}: the conversation is longer than the model's context window: {words}",
@@ -191,12 +195,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _is_context_window(error: BaseException, words: str) -> bool:
-    if _named(error, "ContextWindowExceededError"):
-        return True
-    return _status(error) in (400, 413, 422) and bool(_TOO_LONG.search(words))
-
-
 def _named(error: BaseException, *names: str) -> bool:
     """Return whether the error's class has one of these names, without importing the library."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
@@ -205,13 +203,6 @@ def _named(error: BaseException, *names: str) -> bool:
 def _status(error: BaseException) -> int | None:
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
-
-
-def _unwrapped(error: Exception) -> Exception:
-    """Return the provider's error from the library's wrapper for errors of a stream."""
-    while isinstance(inner := getattr(error, "original_exception", None), Exception):
-        error = inner
-    return error
 
 
 def _asked_wait(error: BaseException) -> float | None:

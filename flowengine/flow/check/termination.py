@@ -123,7 +123,7 @@ def check_recursion(flow: CompiledFlow) -> Iterator[Finding]:
         One finding for each flow that cannot end.
     """
     bodies = {0: flow["id"], **{each["body"]: each["id"] for each in flow.get("flows", [])}}
-    if len(bodies) == 1 and not any(_is_call(flow, step) for step in range(len(flow["steps"]))):
+    if len(bodies) == 1 and not any(step.get("action") == "flow" for step in flow["steps"]):
         return
     ending: set[Body] = set()
     while True:
@@ -140,10 +140,6 @@ def check_recursion(flow: CompiledFlow) -> Iterator[Finding]:
                 hint = "let a condition lead around this step: 'when', or 'next: {first: ...}'"
                 yield Finding("E406", step, message, hint, ("flow",))
                 break
-
-
-def _is_call(flow: CompiledFlow, step: Step) -> bool:
-    return flow["steps"][step].get("action") == "flow"
 
 
 def _leads_to(flow: CompiledFlow, stuck: dict[Body, list[Step]], start: Body, wanted: Body) -> bool:
