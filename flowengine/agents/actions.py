@@ -25,15 +25,14 @@ _EXIT_CODE = re.compile(r"^\[(?:[\w ]+, )?exit code (-?\d+)[\],]")
 """The last line of the result of code or a command."""
 
 
-def display_name(agent: Mapping[str, Any], name: str = "") -> str:
+def display_name(agent: Mapping[str, Any]) -> str:
     """Return the name of an agent for users.
 
     Args:
         agent: Its declaration as a turn has it. `called` is the name in Python, which need not be
             an id.
-        name: Its id. Default: the `name` of the declaration.
     """
-    return str(agent.get("called") or name or agent["name"])
+    return str(agent.get("called") or agent["name"])
 
 
 class MadeCall(NamedTuple):

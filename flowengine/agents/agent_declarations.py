@@ -378,21 +378,19 @@ class _Writer:
         if tool.is_server:
             config: Any = self.around.with_mounts({"config": tool.declaration["mcp"]}, agent)
             server = {**tool.declaration, "mcp": literal_text(config["config"]), **more}
-            return self._server(agent, tool.name, self._declare(tool.name, server)["tool"])
+            declared = self._declare(tool.name, server)["tool"]
+            for name, asked in agent.approvals.items():
+                if name.startswith(f"{tool.name}."):
+                    its = f"{declared}.{name.removeprefix(f'{tool.name}.')}"
+                    rule = _rule(agent, name, asked, its)
+                    self.rules.append({**rule, "agent": self.ids[agent.name]})
+            return {"tool": f"{declared}.*"}
         if tool.name == ASK:
             return {"tool": ASK}  # a wait, which needs no declaration
         std = tool.declaration.get("std")
         if std is None or any(more.values()):
             return self._declare(tool.name, {**literal_text({**tool.declaration}), **more})
         return {"tool": f"std.{std}", **({"as": std} if std == tool.name else {})}
-
-    def _server(self, agent: AgentDefinition, name: str, declared: str) -> dict[str, Plain]:
-        """Return the `tools` entry of a server, and add rules for approvals of its tools."""
-        for tool, asked in agent.approvals.items():
-            if tool.startswith(f"{name}."):
-                rule = _rule(agent, tool, asked, f"{declared}.{tool.removeprefix(f'{name}.')}")
-                self.rules.append({**rule, "agent": self.ids[agent.name]})
-        return {"tool": f"{declared}.*"}
 
     def _declare(self, name: str, declaration: Mapping[str, Plain]) -> dict[str, Plain]:
         given = {key: value for key, value in declaration.items() if value is not None}

@@ -257,7 +257,12 @@ class AgentWithTools(BaseModel):
         """
         for tool in tools:
             if isinstance(tool, str):
-                self._check_brought(tool)
+                known = [f"std.{name}" for name in registry.kind_class("std").tools()]
+                if tool not in known:
+                    raise UsageError(
+                        f"agent {self.name!r}: there is no built-in tool {tool!r}",
+                        hint=did_you_mean(tool, known) or f"there is {', '.join(known)}",
+                    )
                 self.ready.append(ReadyTool(tool, {"std": tool.removeprefix("std.")}))
                 continue
             methods = _marked_methods(tool)
@@ -313,14 +318,6 @@ class AgentWithTools(BaseModel):
         self.ready += tools
         self.check_tools()
         return self
-
-    def _check_brought(self, name: str) -> None:
-        known = [f"std.{tool}" for tool in registry.kind_class("std").tools()]
-        if name not in known:
-            raise UsageError(
-                f"agent {self.name!r}: there is no built-in tool {name!r}",
-                hint=did_you_mean(name, known) or f"there is {', '.join(known)}",
-            )
 
     def check_tools(self) -> None:
         """Reject duplicate names.

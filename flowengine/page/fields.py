@@ -108,7 +108,6 @@ _DEEPEST = 4
 _MOST_FIELDS = 200
 """Fields of one form. Further groups are entered as JSON."""
 _MOST_ROWS = 50
-_COUNT = ".count"
 _MARKS = "A mark such as ⟦U+00AD⟧ stands for one character that cannot be seen"
 _LONGEST_LINE = 80
 _TYPES = {"integer": "number", "number": "number", "boolean": "checkbox"}
@@ -324,7 +323,7 @@ class FormFields:
         self, field: FormField, items: Schema, rows: list[Any], root: Schema, depth: int
     ) -> FormField:
         number = len(rows) or max(int(field.schema.get("minItems", 0)), 1)
-        count = self._given.get(f"{field.name}{_COUNT}", "")
+        count = self._given.get(f"{field.name}.count", "")
         if count.isdecimal() and len(count) < 4:
             number = int(count) + (self._given.get(MORE) == field.name)
         number = min(number, _MOST_ROWS)

@@ -223,7 +223,6 @@ def _check_size(size: int) -> None:
 
 COMMAND = "command"
 """Field with the id of a form, a new one each time the form is shown."""
-_FORM_TOKEN = "form_token"
 _LONGEST = 100
 
 
@@ -238,7 +237,7 @@ class KeptAnswer(NamedTuple):
 def form_fields(form_token: str) -> Markup:
     """Return the hidden fields of a form: the token of its session, and the id of its command."""
     field = Markup('<input type="hidden" name="{}" value="{}">')
-    return field.format(_FORM_TOKEN, form_token) + field.format(COMMAND, new_id())
+    return field.format("form_token", form_token) + field.format(COMMAND, new_id())
 
 
 def once(

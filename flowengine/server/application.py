@@ -60,8 +60,6 @@ _CHECKS = 2
 MOST_OPEN = 200
 """Maximum number of open requests of a user, answers that last included. As for an address."""
 _MEDIA_TYPE = "application/json"
-_FILE = "application/octet-stream"
-_KEY = "idempotency-key"
 _KEY_FORM = re.compile(r"[!-~]{1,200}")
 OPENAPI = "/v1/openapi.json"
 
@@ -481,7 +479,7 @@ class Application:
             return await self._upload(route, request, call._replace(query=query))
         raw = await request.body() if route.body is not None else b""
         body = None if route.body is None else body_as(route.body, request, raw)
-        key = request.headers.get(_KEY) if route.method == "POST" else None
+        key = request.headers.get("idempotency-key") if route.method == "POST" else None
         if key is not None and _KEY_FORM.fullmatch(key) is None:
             raise UsageError(
                 "Idempotency-Key is not valid", hint="up to 200 visible ASCII characters"
@@ -497,7 +495,9 @@ class Application:
                 answer = await on_thread(lambda: route.answer(_checked(route, call)))
                 if isinstance(answer, Path):
                     name = request.path_params["sha256"]
-                    return FileResponse(answer, filename=name, media_type=_FILE)
+                    return FileResponse(
+                        answer, filename=name, media_type="application/octet-stream"
+                    )
                 return _json(route.status, as_json(answer))
             # Another credential of the user may have other rights, so it is another request.
             rights = repr((principal.access, principal.scope))

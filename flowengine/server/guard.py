@@ -18,7 +18,6 @@ from flowengine.server.places import HELD
 from flowengine.server.problems import problem_response
 from flowengine.server.refusals import RequestRefused
 
-_SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = (
     (
         b"content-security-policy",
@@ -122,7 +121,7 @@ class RequestGuard:
                 hint="the operator adds a name with: flowengine serve --hostname NAME",
                 headers={"connection": "close"},
             )
-        if scope["method"] not in _SAFE:
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             origin = headers.get("origin")
             is_named = scope["path"] in self._open_paths and origin in self._hosts.pages
             foreign = origin is not None and not self._hosts.is_own_origin(origin)

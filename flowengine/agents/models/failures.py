@@ -68,7 +68,6 @@ _WRAPPING = re.compile(
     r"| ssl:(?:<[^<>]*>|\w+)(?= \[)"
 )
 """Text that libraries add around the provider's or network's message."""
-_TRACEBACK = "Traceback (most recent call last)"
 _LONGEST_MESSAGE = 2_000
 _UNHEARD = ("Timeout", "TimeoutException", "APIConnectionError", "TransportError")
 _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "RecursionError", "ValidationError")
@@ -254,7 +253,7 @@ def _masked(error: Exception, settings: Mapping[str, Any]) -> str:
         error.args = (masked,)
         if hasattr(error, "message"):
             error.message = masked
-    text, traceback, _ = masked.partition(_TRACEBACK)
+    text, traceback, _ = masked.partition("Traceback (most recent call last)")
     short = _WRAPPING.sub("", text).strip() or type(error).__name__
     if traceback and not text.endswith("\n"):  # the library's own, with the cause below it
         *_, why = _chain(error)
