@@ -55,15 +55,12 @@ def places_that_end(net: Net, blocked: Collection[Step] = ()) -> list[bool]:
         while changed:
             changed = False
             for place in component:
-                stuck = can[place] or net.nodes[place].step in blocked
-                if not stuck and _can_end(net, place, can):
+                node = net.nodes[place]
+                if can[place] or node.step in blocked:
+                    continue
+                if not node.moves or any(_move_can_end(net, move, can) for move in node.moves):
                     can[place] = changed = True
     return can
-
-
-def _can_end(net: Net, place: Place, can: list[bool]) -> bool:
-    node = net.nodes[place]
-    return not node.moves or any(_move_can_end(net, move, can) for move in node.moves)
 
 
 def _move_can_end(net: Net, move: Move, can: list[bool]) -> bool:
