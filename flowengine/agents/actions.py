@@ -25,15 +25,14 @@ _EXIT_CODE = re.compile(r"^\[(?:[\w ]+, )?exit code (-?\d+)[\],]")
 """The last line of the result of code or a command."""
 
 
-def display_name(agent: Mapping[str, Any], name: str = "") -> str:
+def display_name(agent: Mapping[str, Any]) -> str:
     """Return the name of an agent for users.
 
     Args:
         agent: Its declaration as a turn has it. `called` is the name in Python, which need not be
             an id.
-        name: Its id. Default: the `name` of the declaration.
     """
-    return str(agent.get("called") or name or agent["name"])
+    return str(agent.get("called") or agent["name"])
 
 
 class MadeCall(NamedTuple):
@@ -129,7 +128,9 @@ def summary(kind: str, output: Plain) -> str | None:
     if kind in (TURN, AHEAD):
         return _of_round(output)
     if kind == OFFER:
-        return _of_offer(output)
+        offers: Mapping[str, Any] = output["offer"].get("agents", {})
+        names = dict.fromkeys(name for tools in offers.values() for name in tools)
+        return f"lists {', '.join(names) or 'no tools'}"
     if kind == PROGRAM:
         return _of_program(output)
     text = told(output)
@@ -148,12 +149,6 @@ def _of_round(output: Mapping[str, Any]) -> str:
         return f"hands over to {output['outcome']}"
     outcome = output.get("state", {}).get("outcome")
     return f"ends: {outcome}" if outcome else ""
-
-
-def _of_offer(output: Mapping[str, Any]) -> str:
-    offers: Mapping[str, Any] = output["offer"].get("agents", {})
-    names = dict.fromkeys(name for tools in offers.values() for name in tools)
-    return f"lists {', '.join(names) or 'no tools'}"
 
 
 def _of_program(output: Mapping[str, Any]) -> str:

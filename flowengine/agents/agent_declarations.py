@@ -6,7 +6,7 @@ They cover entries of `agents` and the tools, environments and secrets that thes
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -111,7 +111,8 @@ def declarations(
         UsageError: A run of these agents would fail.
     """
     known = all_agents(agents)
-    ids = _ids(known, references.case)
+    taken: dict[str, Plain] = {}
+    ids = {name: declare(taken, name, name, references.case) for name in known}
     tools, environments = (dict(around.get(section, {})) for section in ("tools", "environments"))
     writer = _Writer(ids, references, tools, FlowEnvironments(tools, environments))
     entries: dict[str, Plain] = {}
@@ -377,21 +378,19 @@ class _Writer:
         if tool.is_server:
             config: Any = self.around.with_mounts({"config": tool.declaration["mcp"]}, agent)
             server = {**tool.declaration, "mcp": literal_text(config["config"]), **more}
-            return self._server(agent, tool.name, self._declare(tool.name, server)["tool"])
+            declared = self._declare(tool.name, server)["tool"]
+            for name, asked in agent.approvals.items():
+                if name.startswith(f"{tool.name}."):
+                    its = f"{declared}.{name.removeprefix(f'{tool.name}.')}"
+                    rule = _rule(agent, name, asked, its)
+                    self.rules.append({**rule, "agent": self.ids[agent.name]})
+            return {"tool": f"{declared}.*"}
         if tool.name == ASK:
             return {"tool": ASK}  # a wait, which needs no declaration
         std = tool.declaration.get("std")
         if std is None or any(more.values()):
             return self._declare(tool.name, {**literal_text({**tool.declaration}), **more})
         return {"tool": f"std.{std}", **({"as": std} if std == tool.name else {})}
-
-    def _server(self, agent: AgentDefinition, name: str, declared: str) -> dict[str, Plain]:
-        """Return the `tools` entry of a server, and add rules for approvals of its tools."""
-        for tool, asked in agent.approvals.items():
-            if tool.startswith(f"{name}."):
-                rule = _rule(agent, tool, asked, f"{declared}.{tool.removeprefix(f'{name}.')}")
-                self.rules.append({**rule, "agent": self.ids[agent.name]})
-        return {"tool": f"{declared}.*"}
 
     def _declare(self, name: str, declaration: Mapping[str, Plain]) -> dict[str, Plain]:
         given = {key: value for key, value in declaration.items() if value is not None}
@@ -421,9 +420,3 @@ def _declared(agent: AgentDefinition, name: str, function: Any) -> dict[str, Pla
         "timeout": None if timeout is None else f"{round(timeout * 1000)}ms",
         "limits": agent.limits_of(name, tool_option(function, "limits")),
     }
-
-
-def _ids(names: Iterable[str], case: bool) -> dict[str, str]:
-    """Return names of entries: the names of the agents, converted to valid ids."""
-    taken: dict[str, Plain] = {}
-    return {name: declare(taken, name, name, case) for name in names}

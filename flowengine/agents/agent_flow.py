@@ -311,7 +311,10 @@ class AgentFlow:
         servers = self.servers()
         asked: dict[str, Plain] = {
             "models": self.models(),
-            "servers": self._served(),
+            "servers": {
+                one.name: wanted((tool, self.tool_id(one, tool)) for tool in one.tools)
+                for one in self.agents
+            },
             "again": "${{ call.args.again }}",
             **self._asked,
         }
@@ -330,13 +333,6 @@ class AgentFlow:
             step,
             Mark({"says": f"tools of {', '.join(servers)}", "teller": TELLER}, servers=servers),
         )
-
-    def _served(self) -> Plain:
-        """Return the tools of servers to offer to each agent."""
-        return {
-            agent.name: wanted((tool, self.tool_id(agent, tool)) for tool in agent.tools)
-            for agent in self.agents
-        }
 
     def _ahead(self, agent: AgentSpec) -> Callee:
         """Return the step of a request beside checks. If it fails, the turn repeats it."""

@@ -257,7 +257,12 @@ class AgentWithTools(BaseModel):
         """
         for tool in tools:
             if isinstance(tool, str):
-                self._check_brought(tool)
+                known = [f"std.{name}" for name in registry.kind_class("std").tools()]
+                if tool not in known:
+                    raise UsageError(
+                        f"agent {self.name!r}: there is no built-in tool {tool!r}",
+                        hint=did_you_mean(tool, known) or f"there is {', '.join(known)}",
+                    )
                 self.ready.append(ReadyTool(tool, {"std": tool.removeprefix("std.")}))
                 continue
             methods = _marked_methods(tool)
@@ -313,14 +318,6 @@ class AgentWithTools(BaseModel):
         self.ready += tools
         self.check_tools()
         return self
-
-    def _check_brought(self, name: str) -> None:
-        known = [f"std.{tool}" for tool in registry.kind_class("std").tools()]
-        if name not in known:
-            raise UsageError(
-                f"agent {self.name!r}: there is no built-in tool {name!r}",
-                hint=did_you_mean(name, known) or f"there is {', '.join(known)}",
-            )
 
     def check_tools(self) -> None:
         """Reject duplicate names.
@@ -454,7 +451,10 @@ class FlowEnvironments:
             function: The function. It takes environments by name, by class, or all of them in
                 `runtime_resources`.
         """
-        specs = agent.specs | _own(function)
+        own = _resources(function).items()  # of `@tool(resources={…})`
+        specs = agent.specs | {
+            name: {"resource_key": name, **spec} for name, spec in own if spec is not None
+        }
         parameters = [source.name for source in given_parameters(function)]
         hints = resolved_hints(function)
         every = "runtime_resources" in parameters
@@ -493,12 +493,6 @@ def _is_above(hint: Any, deps: type) -> bool:
         return issubclass(deps, hint)
     except TypeError:  # a protocol that cannot be checked
         return False
-
-
-def _own(function: Any) -> dict[str, dict[str, Any]]:
-    """Return the specs that a function declares itself with `@tool(resources={…})`."""
-    own = _resources(function).items()
-    return {name: {"resource_key": name, **spec} for name, spec in own if spec is not None}
 
 
 def _resources(function: Any) -> Mapping[str, Any]:

@@ -92,7 +92,11 @@ def summarized(
     Raises:
         ModelError: The summary is empty.
     """
-    summary = _text(reply)[: room_for(about["room"], state["full"])]
+    content = reply.message.get("content")
+    text = content.strip() if isinstance(content, str) else ""
+    if not text:
+        raise ModelError(f"{reply.model}: the summary of the conversation is empty", retryable=True)
+    summary = text[: room_for(about["room"], state["full"])]
     return {**cut, "summary": summary, "model": reply.model, "usage": reply.usage.data()}
 
 
@@ -112,14 +116,6 @@ def seen_after_handoff(state: Mapping[str, Any], sees: str | int) -> dict[str, A
         "replies": sum(one["role"] == "assistant" for one in [*messages[:mark], *silent]),
         **said,
     }
-
-
-def _text(reply: ModelReply) -> str:
-    content = reply.message.get("content")
-    text = content.strip() if isinstance(content, str) else ""
-    if not text:
-        raise ModelError(f"{reply.model}: the summary of the conversation is empty", retryable=True)
-    return text
 
 
 def _request(state: Mapping[str, Any], mark: int, room: int) -> list[Message]:

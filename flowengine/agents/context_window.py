@@ -52,7 +52,10 @@ def window(messages: list[Message], state: Mapping[str, Any]) -> tuple[list[Mess
     mark, seen = state["mark"], state.get("window") or {}
     shown: list[Message] = []
     if mark:
-        shown.append({"role": "user", "content": _note(state["summary"])})
+        note = LEFT_OUT
+        if summary := state["summary"]:
+            note = SUMMARIZED.format(summary.replace("</summary", "<\\/summary"))
+        shown.append({"role": "user", "content": note})
         shown += [messages[place] for place in seen.get("pinned", ())]
     cleared, bare = seen.get("cleared", 0), seen.get("bare", 0)
     start = max(mark, cleared, bare)
@@ -62,12 +65,6 @@ def window(messages: list[Message], state: Mapping[str, Any]) -> tuple[list[Mess
         elif (spoken := _without_calls(message)) is not None:
             shown.append(spoken)
     return shown, start
-
-
-def _note(summary: str) -> str:
-    if not summary:
-        return LEFT_OUT
-    return SUMMARIZED.format(summary.replace("</summary", "<\\/summary"))
 
 
 def is_long(message: Message) -> bool:
@@ -213,7 +210,9 @@ def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> dict[str
         fits = min(fits, full["bound"])
     before = state.get("window") or {}
     if clear:
-        before = {**before, "cleared": max(before.get("cleared", 0), _old(messages, clear))}
+        calling = [n for n, one in enumerate(unwrapped(messages)) if one.get("tool_calls")]
+        old = calling[-clear] if len(calling) >= clear else 0
+        before = {**before, "cleared": max(before.get("cleared", 0), old)}
         shown, start = window(messages, {**state, "window": before})
         size = sum(map(message_tokens, [*shown, *messages[start:]]))
         tokens = int((full["fixed"] + size) * scale)
@@ -271,12 +270,6 @@ def handed_over(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
         mark = next((one for one in _cuts(messages, state["mark"]) if one >= wanted), reply)
     kept = {name: before[name] for name in ("cleared", "bare") if name in before}
     return {"mark": mark, "window": {**kept, "since": mark}}
-
-
-def _old(messages: Sequence[Message], replies: int) -> int:
-    """Return the place of the first of the newest replies with calls."""
-    places = [n for n, one in enumerate(unwrapped(messages)) if one.get("tool_calls")]
-    return places[-replies] if len(places) >= replies else 0
 
 
 def room_for(characters: int, full: Mapping[str, Any]) -> int:

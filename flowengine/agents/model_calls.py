@@ -187,22 +187,20 @@ async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]
         if isinstance(bound, int) and not isinstance(bound, bool) and bound > 0
     ]
     longest = min(whole, default=facts.longest_reply or LONGEST)
-    shortest = min(longest, SHORTEST + _thinking(request.settings))
+    thinking = request.settings.get("thinking")
+    thought = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    if not isinstance(thought, int) or thought <= 0:
+        thought = 0
+    shortest = min(longest, SHORTEST + thought)  # thoughts are part of the reply
     likely, prompt = _prompt(request, last)
     return UsageBounds(likely, prompt, shortest, longest, facts)
-
-
-def _thinking(settings: Mapping[str, Plain]) -> int:
-    """Return the tokens that a model is allowed for thinking, which are part of its reply."""
-    thinking = settings.get("thinking")
-    tokens = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
-    return tokens if isinstance(tokens, int) and tokens > 0 else 0
 
 
 def _prompt(request: ModelRequest, last: Mapping[str, Any]) -> tuple[int, int]:
     """Return the estimated and the maximum tokens of a prompt."""
     messages, fixed = request.messages, tools_bytes(request)
-    since = since_reply(messages) if _follows(request, last) else None
+    same = last.get("agent") == request.agent and last.get("model") == request.model
+    since = since_reply(messages) if same and last.get("input") else None
     if since is None:
         likely = tools_tokens(request.tools) + total(messages, message_tokens)
         return likely, fixed + _UNSEEN + total(messages, message_bytes)
@@ -210,12 +208,6 @@ def _prompt(request: ModelRequest, last: Mapping[str, Any]) -> tuple[int, int]:
     known = last["tokens"] + sum(map(message_tokens, since[1:]))
     most = last["input"] + fixed + sum(map(message_bytes, [messages[0], *since]))
     return min(known, most), most
-
-
-def _follows(request: ModelRequest, last: Mapping[str, Any]) -> bool:
-    """Return whether a request continues the last one, whose length is known."""
-    same = last.get("agent") == request.agent and last.get("model") == request.model
-    return same and bool(last.get("input"))
 
 
 def message_bytes(message: Message) -> int:

@@ -201,19 +201,19 @@ class ReplyReading:
         """Return the end by an answer. One that does not fit is returned to the model."""
         answer, reason = self._fitting(value)
         if reason is None:
-            return self._answered(answer)
-        self._idle(f"its answer does not fit: {reason}", self._wrong_form(reason))
-        return self.end
-
-    def _wrong_form(self, reason: str) -> str:
-        """Return the message about an answer that does not fit."""
-        schema = self.turn.agent["returns"]
-        if schema is None:
-            return f"Your answer does not fit: {reason}. Answer again."
-        form = json.dumps(plain(schema), ensure_ascii=False)
-        return (
-            f"Your answer does not fit: {reason}. Answer with nothing but JSON of this form: {form}"
+            if not self.turn.answers:
+                return ended("resolved", answer)
+            # An answer forced in the last turn does not count as resolved.
+            turns = self.turn.agent["max_turns"]
+            return ended("max_turns", answer, f"it had to answer in the last of {turns} turns")
+        schema, again = self.turn.agent["returns"], "Answer again."
+        if schema is not None:
+            form = json.dumps(plain(schema), ensure_ascii=False)
+            again = f"Answer with nothing but JSON of this form: {form}"
+        self._idle(
+            f"its answer does not fit: {reason}", f"Your answer does not fit: {reason}. {again}"
         )
+        return self.end
 
     def _fitting(self, value: Plain) -> tuple[Plain, str | None]:
         """Return an answer as data, and why it does not fit, if it does not."""
@@ -233,13 +233,6 @@ class ReplyReading:
             except Exception as error:  # a validator of the program
                 return value, describe(error)
         return value, None
-
-    def _answered(self, value: Plain) -> dict[str, Plain]:
-        """Return the end by an answer. One forced in the last turn does not count as resolved."""
-        if not self.turn.answers:
-            return ended("resolved", value)
-        turns = self.turn.agent["max_turns"]
-        return ended("max_turns", value, f"it had to answer in the last of {turns} turns")
 
     def _idle(self, reason: str, message: str | None = None, most: int = termination.IDLE) -> None:
         """Count a reply without progress. Too many of them in a row end the work."""

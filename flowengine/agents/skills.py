@@ -70,23 +70,17 @@ def skills_of(agent: Declared) -> list[Skill]:
     for place, pattern in enumerate(agent.content.get("skills", [])):
         loc: Loc = (*agent.loc, "skills", place)
         for folder, files in agent.home.folders(pattern, SKILL, LARGEST, loc).items():
-            skill = _read(agent, folder, files, loc)
-            if skill is None:
+            try:
+                skill = skill_in(files, posixpath.basename(folder))
+            except Malformed as error:
+                path = posixpath.join(folder, SKILL)
+                agent.home.refuse("E103", f"{path}:{error.line}: {error.message}", loc, error.hint)
                 continue
             if skill.name in skills and skill != skills[skill.name]:
                 message = f"two skills are called {skill.name!r}"
                 agent.home.refuse("E105", message, loc, "rename one, and its directory")
             skills[skill.name] = skill
     return list(skills.values())
-
-
-def _read(agent: Declared, folder: str, files: Mapping[str, bytes], loc: Loc) -> Skill | None:
-    try:
-        return skill_in(files, posixpath.basename(folder))
-    except Malformed as error:
-        path = posixpath.join(folder, SKILL)
-        agent.home.refuse("E103", f"{path}:{error.line}: {error.message}", loc, error.hint)
-        return None
 
 
 def skill_in(files: Mapping[str, bytes], folder: str) -> Skill:

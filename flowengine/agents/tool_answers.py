@@ -34,7 +34,6 @@ from flowengine.sdk.values.read_only import Joined, plain, unwrapped
 
 _REFERENCE = re.compile(r"artifact:([0-9a-f]{64})")
 _DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,(.*)", re.DOTALL | re.ASCII)
-_GONE = "(An image was left out here: its file is no longer kept.)"
 
 
 class ImageStore(Protocol):
@@ -114,7 +113,7 @@ def _with_data(part: Any, find: Find) -> Any:
     try:
         data = Path(find(named[1])).read_bytes()
     except (KeyError, OSError):
-        return {"type": "text", "text": _GONE}
+        return {"type": "text", "text": "(An image was left out here: its file is no longer kept.)"}
     address = f"data:image/{_type(data)};base64,{b64encode(data).decode()}"
     return _with_url(part, address)
 
@@ -176,7 +175,9 @@ def envelope(
         value = all_unmarked(result) if "source" in task else result
     except RecursionError:  # it contains itself
         value = result = as_text(result)
-    room = _room(task)
+    room: _Room = task.get("limit", LIMIT), ends_in_characters
+    if "bytes" in task:
+        room = task["bytes"], ends_in_bytes
     content = text(value, room[0])
     if content is None:
         content = as_text(value)
@@ -268,13 +269,6 @@ def _kept_images(context: StepContext, value: Any) -> list[str]:
 
 
 _Room = tuple[int, Callable[[str, int], Ends | None]]
-
-
-def _room(task: Mapping[str, Plain]) -> _Room:
-    """Return the maximum size of a result, and the function that cuts a longer one."""
-    if "bytes" in task:
-        return task["bytes"], ends_in_bytes
-    return task.get("limit", LIMIT), ends_in_characters
 
 
 def _cut(context: StepContext, text: str, room: _Room) -> str:

@@ -251,7 +251,8 @@ class AgentTurn:
             offers.append(ToolOffer(name, value["description"], value["parameters"], value["step"]))
         for name, what in self.agent["handoffs"].items():
             schema = plain(self.agent.get("handoff_arguments", {})).get(name, _NOTHING)
-            offers.append(ToolOffer(HANDOFF + name, _hand_over(name, what), schema, handoff=name))
+            about = f"Hands the conversation over to {name}" + (f": {what}" if what else ".")
+            offers.append(ToolOffer(HANDOFF + name, about, schema, handoff=name))
         if self.agent["finish"] == "tools":
             offers += termination.case_offers()
         return offers
@@ -303,10 +304,6 @@ def _pass_on(context: StepContext, agent: str, part: ReplyPart) -> None:
         context.part(part.kind, part.text, agent=agent, call=part.call or "", tool=part.tool or "")
     else:
         context.part(part.kind, agent=agent)
-
-
-def _hand_over(name: str, what: str) -> str:
-    return f"Hands the conversation over to {name}" + (f": {what}" if what else ".")
 
 
 def parts_of(output: Mapping[str, Any]) -> Iterator[ReplyPart]:

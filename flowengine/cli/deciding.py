@@ -245,7 +245,12 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
             if is_file
             else supplied_value(wait, arguments.value, "the value")
         )
-    if (grant := _grant(arguments)) is not None:
+    options = {name: getattr(arguments, name, None) for name in ("scope", "uses", "expires")}
+    grant: dict[str, Any] = {name: option for name, option in options.items() if option is not None}
+    patterns = getattr(arguments, "grant", None)
+    if patterns is not None:
+        grant["args"] = dict(patterns)
+    if grant:
         answer["grant"] = grant
     for name in ("comment", "attach", "images", "by"):
         if getattr(arguments, name):
@@ -258,13 +263,3 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
         engine.approvals.approve if arguments.counts_as == "approve" else engine.approvals.reject
     )
     return by_kind(wait["id"], **answer)
-
-
-def _grant(arguments: Namespace) -> dict[str, Any] | None:
-    """Return the grant that the options request with an approval, or None."""
-    options = {name: getattr(arguments, name, None) for name in ("scope", "uses", "expires")}
-    given: dict[str, Any] = {name: option for name, option in options.items() if option is not None}
-    patterns = getattr(arguments, "grant", None)
-    if patterns is not None:
-        given["args"] = dict(patterns)
-    return given or None

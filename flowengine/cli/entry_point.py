@@ -16,7 +16,6 @@ UNEXPECTED = 70
 NEW_OBJECTS = 50_000
 """Number of new containers that starts a search for cyclic garbage. A start creates half as
 many, and all of them stay."""
-_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def script() -> NoReturn:
@@ -40,7 +39,7 @@ def _open_streams() -> None:
     Otherwise the next file to be opened, such as the store, would take their place and receive
     output.
     """
-    for number, (name, mode) in enumerate(_STREAMS):
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:

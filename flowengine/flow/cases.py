@@ -310,7 +310,9 @@ class _Names:
     ) -> None:
         names = list(known)
         if name not in names:
-            hint = did_you_mean(name, names) or _listed(names)
+            few = ", ".join(names)
+            listed = f"known are {few}" if few and len(few) < 80 else None
+            hint = did_you_mean(name, names) or listed
             message = f"the flow has no {what} {name!r}"
             self.faults.add("E401", message, loc, hint, key=key)
 
@@ -343,12 +345,6 @@ def _asked_about(step: Any) -> Iterator[str]:
             yield spec["resource_key"] if tag == "const" else spec["resource_key"][1]
         if tag == "map" and "mounts" in spec:
             pending.extend(spec["mounts"][1].values())
-
-
-def _listed(names: Iterable[str]) -> str | None:
-    known: Iterator[str] | list[str] = list(names)
-    few = ", ".join(known)
-    return f"known are {few}" if few and len(few) < 80 else None
 
 
 def as_data(value: Any) -> Any:

@@ -117,16 +117,13 @@ def _fault(error: str, fields: list[str]) -> str:
     at = next((at for at, (name, _) in enumerate(_RANGES) if error.endswith(name)), None)
     if at is None:
         return f"{error} in the schedule {' '.join(fields)!r}"
-    if _RANGES[at][0] == "day-of-month" and _is_day(fields[at]):
+    days = re.split("[,-]", fields[at])
+    are_days = all(day.isascii() and day.isdigit() and 1 <= int(day) <= 31 for day in days)
+    if _RANGES[at][0] == "day-of-month" and are_days:
         return f"month {fields[at + 1]} has no day {fields[at]}"
     name, values = _RANGES[at]
     named = name.replace("-", " ")
     return f"the {named} {fields[at]!r} is not valid: write {values}, *, a range, a list or a step"
-
-
-def _is_day(field: str) -> bool:
-    days = re.split("[,-]", field)
-    return all(day.isascii() and day.isdigit() and 1 <= int(day) <= 31 for day in days)
 
 
 def _plain_fields(expression: str) -> str:

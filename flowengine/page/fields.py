@@ -108,7 +108,6 @@ _DEEPEST = 4
 _MOST_FIELDS = 200
 """Fields of one form. Further groups are entered as JSON."""
 _MOST_ROWS = 50
-_COUNT = ".count"
 _MARKS = "A mark such as ⟦U+00AD⟧ stands for one character that cannot be seen"
 _LONGEST_LINE = 80
 _TYPES = {"integer": "number", "number": "number", "boolean": "checkbox"}
@@ -324,7 +323,7 @@ class FormFields:
         self, field: FormField, items: Schema, rows: list[Any], root: Schema, depth: int
     ) -> FormField:
         number = len(rows) or max(int(field.schema.get("minItems", 0)), 1)
-        count = self._given.get(f"{field.name}{_COUNT}", "")
+        count = self._given.get(f"{field.name}.count", "")
         if count.isdecimal() and len(count) < 4:
             number = int(count) + (self._given.get(MORE) == field.name)
         number = min(number, _MOST_ROWS)
@@ -475,11 +474,6 @@ def _choices_of(schema: Schema, value: Any) -> list[str]:
     return options if fits else []
 
 
-def _limits(schema: Schema) -> str:
-    """Return the limits of a value in words."""
-    return ", ".join(words.format(schema[key]) for key, words in _LIMITS.items() if key in schema)
-
-
 def _examples(schema: Schema) -> str:
     """Return examples of a value, where they are short. Empty: the schema has none."""
     given = schema.get("examples")
@@ -508,7 +502,8 @@ def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -
     original = as_text(value)
     text = shown_text(original)
     marks = _MARKS if MARK.search(text) else ""
-    texts = schema.get("description"), _limits(schema), _examples(schema), marks
+    limits = ", ".join(words.format(schema[k]) for k, words in _LIMITS.items() if k in schema)
+    texts = schema.get("description"), limits, _examples(schema), marks
     help = ". ".join(text[0].upper() + text[1:] for text in texts if text)
     shown = [str(option) for option in options] if kind in ("select", "boxes") else []
     label = str(schema.get("title") or key)

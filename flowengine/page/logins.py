@@ -118,7 +118,11 @@ class PendingLogins:
         url, browser = page.address.result(), secrets.token_urlsafe(_BYTES)
         state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self._begun[state] = BegunLogin(wait, principal, browser, page, task, time.monotonic())
-        self._drop_old(principal.user)
+        oldest = time.monotonic() - SECONDS
+        old = [state for state, begun in self._begun.items() if begun.at < oldest]
+        own = [key for key, begun in self._begun.items() if begun.principal.user == principal.user]
+        for dropped in {*old, *own[:-_OF_USER]}:
+            self._begun.pop(dropped).task.cancel()
         return url, browser
 
     async def finish(self, given: Mapping[str, str], browser: str) -> BegunLogin:
@@ -147,13 +151,6 @@ class PendingLogins:
     async def _ended(self, engine: Engine, wait: str, page: ServerPage) -> None:
         async with asyncio.timeout(SECONDS):
             await engine.approvals.log_in_async(wait, page)
-
-    def _drop_old(self, user: str) -> None:
-        oldest = time.monotonic() - SECONDS
-        old = [state for state, begun in self._begun.items() if begun.at < oldest]
-        own = [state for state, begun in self._begun.items() if begun.principal.user == user]
-        for state in {*old, *own[:-_OF_USER]}:
-            self._begun.pop(state).task.cancel()
 
 
 async def _result(task: asyncio.Future[None]) -> None:

@@ -29,7 +29,6 @@ _ROWS, _COLUMNS, _CELL = 200, 20, 500
 _GENERATED_ID = re.compile("[0-9a-z]{26}|[0-9a-f]{32}|[0-9a-f]{64}")
 """An id or a digest without words, whose beginning identifies it."""
 _SHORT_ID = 12
-_SCHEMES = ("http://", "https://", "mailto:")
 
 
 def moment(text: str) -> Markup:
@@ -153,7 +152,7 @@ def _markdown() -> Any:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
-    parser.validateLink = lambda url: url.lower().startswith(_SCHEMES)  # type: ignore[method-assign]
+    parser.validateLink = lambda url: url.lower().startswith(("http://", "https://", "mailto:"))  # type: ignore[method-assign]
     return parser.enable("table").disable("image")
 
 

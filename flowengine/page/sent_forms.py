@@ -121,7 +121,9 @@ async def _with_parts(
 
     try:
         async for _, head in body:
-            name, file_name = _names(head)
+            options = _options(head)[1]
+            # Without a file name, it is a text. The name is empty if the user chose no file.
+            name, file_name = options.get("name", ""), options.get("filename")
             parts += 1
             if parts > _MOST_FIELDS:
                 raise RequestRefused(422, _TOO_MANY)
@@ -198,15 +200,6 @@ async def _events(request: Request, boundary: str) -> AsyncGenerator[tuple[str, 
         raise RequestRefused(422, _ENDED)
 
 
-def _names(head: bytes) -> tuple[str, str | None]:
-    """Return the names of the field of a part and of its file: None if it is a text.
-
-    The name of a file is empty where the user has chosen none.
-    """
-    options = _options(head)[1]
-    return options.get("name", ""), options.get("filename")
-
-
 def _options(header: bytes) -> tuple[str, dict[str, str]]:
     """Return a header's value in lower case, and its options. Browsers write names in UTF-8."""
     from python_multipart.multipart import parse_options_header
@@ -230,7 +223,6 @@ def _check_size(size: int) -> None:
 
 COMMAND = "command"
 """Field with the id of a form, a new one each time the form is shown."""
-_FORM_TOKEN = "form_token"
 _LONGEST = 100
 
 
@@ -245,7 +237,7 @@ class KeptAnswer(NamedTuple):
 def form_fields(form_token: str) -> Markup:
     """Return the hidden fields of a form: the token of its session, and the id of its command."""
     field = Markup('<input type="hidden" name="{}" value="{}">')
-    return field.format(_FORM_TOKEN, form_token) + field.format(COMMAND, new_id())
+    return field.format("form_token", form_token) + field.format(COMMAND, new_id())
 
 
 def once(

@@ -60,8 +60,6 @@ _CHECKS = 2
 MOST_OPEN = 200
 """Maximum number of open requests of a user, answers that last included. As for an address."""
 _MEDIA_TYPE = "application/json"
-_FILE = "application/octet-stream"
-_KEY = "idempotency-key"
 _KEY_FORM = re.compile(r"[!-~]{1,200}")
 OPENAPI = "/v1/openapi.json"
 
@@ -481,7 +479,7 @@ class Application:
             return await self._upload(route, request, call._replace(query=query))
         raw = await request.body() if route.body is not None else b""
         body = None if route.body is None else body_as(route.body, request, raw)
-        key = request.headers.get(_KEY) if route.method == "POST" else None
+        key = request.headers.get("idempotency-key") if route.method == "POST" else None
         if key is not None and _KEY_FORM.fullmatch(key) is None:
             raise UsageError(
                 "Idempotency-Key is not valid", hint="up to 200 visible ASCII characters"
@@ -497,7 +495,9 @@ class Application:
                 answer = await on_thread(lambda: route.answer(_checked(route, call)))
                 if isinstance(answer, Path):
                     name = request.path_params["sha256"]
-                    return FileResponse(answer, filename=name, media_type=_FILE)
+                    return FileResponse(
+                        answer, filename=name, media_type="application/octet-stream"
+                    )
                 return _json(route.status, as_json(answer))
             # Another credential of the user may have other rights, so it is another request.
             rights = repr((principal.access, principal.scope))
@@ -567,7 +567,8 @@ class _Endpoint:
                 response = await self._application.answer(route, request)
             except Exception:
                 _log.exception("%s %s failed", request.method, request.url.path)
-                response = _failure()
+                refusal = RequestRefused(500, "the server failed", hint="its log has the reason")
+                response = problem_response(refusal)
         await response(scope, receive, send)
 
 
@@ -672,10 +673,6 @@ def _first(error: ValidationError, what: str) -> tuple[str, str]:
 
 def _json(status: int, body: bytes) -> Response:
     return Response(body, status, media_type=_MEDIA_TYPE)
-
-
-def _failure() -> Response:
-    return problem_response(RequestRefused(500, "the server failed", hint="its log has the reason"))
 
 
 def address_of(request: HTTPConnection) -> str:

@@ -89,15 +89,6 @@ def count_executions(call: ApiCall) -> Any:
     return {"counts": call.engine.store.counts(seen)}
 
 
-def _without_hidden(call: ApiCall, info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an execution without the ids of those that the user does not see."""
-    for name in ("parent", "forked_from") if not call.may(Right.SEE, "") else ():
-        other = (info.get(name) or "").partition(" ")[0]
-        if other and not _is_seen(call, other):
-            info = {**info, name: None}
-    return info
-
-
 def _is_seen(call: ApiCall, execution: str) -> bool:
     try:
         return call.may(Right.SEE, call.engine.store.execution(execution).flow)
@@ -161,7 +152,10 @@ def show_execution(call: ApiCall) -> Any:
 
 def shown_execution(call: ApiCall, info: Mapping[str, Any]) -> Any:
     """Return an execution as the user may see it."""
-    info = _without_hidden(call, info)
+    for name in ("parent", "forked_from") if not call.may(Right.SEE, "") else ():
+        other = (info.get(name) or "").partition(" ")[0]
+        if other and not _is_seen(call, other):
+            info = {**info, name: None}
     if call.may(Right.CONTENT, info["flow"]):
         return info
     shown = without_content(info)

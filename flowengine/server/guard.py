@@ -18,7 +18,6 @@ from flowengine.server.places import HELD
 from flowengine.server.problems import problem_response
 from flowengine.server.refusals import RequestRefused
 
-_SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = (
     (
         b"content-security-policy",
@@ -113,7 +112,7 @@ class RequestGuard:
         Raises:
             RequestRefused: The host or the origin is another one, or the body is too large.
         """
-        headers = _by_name(scope)
+        headers = {n.decode("latin-1"): value.decode("latin-1") for n, value in scope["headers"]}
         host = headers.get("host", "")
         if host.lower() not in self._hosts.names:
             raise RequestRefused(
@@ -122,7 +121,7 @@ class RequestGuard:
                 hint="the operator adds a name with: flowengine serve --hostname NAME",
                 headers={"connection": "close"},
             )
-        if scope["method"] not in _SAFE:
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             origin = headers.get("origin")
             is_named = scope["path"] in self._open_paths and origin in self._hosts.pages
             foreign = origin is not None and not self._hosts.is_own_origin(origin)
@@ -166,10 +165,6 @@ def _too_large(largest: int) -> RequestRefused:
 
 def _refused(status: int, why: str) -> RequestRefused:
     return RequestRefused(status, why, headers={"connection": "close"})
-
-
-def _by_name(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _protected(headers: Any) -> list[tuple[bytes, bytes]]:

@@ -36,7 +36,6 @@ _SECONDS = 5.0
 _LARGEST = 512 * 1024
 _LONGEST_TOKEN = 16 * 1024
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_UNREADABLE = "the OpenID provider cannot be read"
 _EMAIL = "email"
 """The claim that providers let users choose. `email_verified` means that it is theirs (OpenID
 Connect Core 1.0, section 5.1)."""
@@ -90,7 +89,7 @@ class OidcProvider:
                     self._endpoints = {}
             address = self._endpoints.get(name)
         if not isinstance(address, str) or not is_protected(address):
-            raise RequestRefused(503, _UNREADABLE)
+            raise RequestRefused(503, "the OpenID provider cannot be read")
         return address
 
     def named_by(self, token: str, *, audience: str | None = None, nonce: str = "") -> TokenUser:

@@ -8,8 +8,6 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from flowengine import __version__
 from flowengine.sdk.python.live_types import schema_of
 from flowengine.server.models import Query
@@ -86,14 +84,20 @@ def document() -> dict[str, Any]:
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {"application/octet-stream": {}}
     if route.response is not Path:
-        content = {"application/json": {"schema": _schema(route.response, schemas)}}
+        name = route.response.__name__
+        schemas[name] = _inlined(_moved(schema_of(route.response)), schemas)
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": (getdoc(route.answer) or "").partition("\n")[0],
         "description": _need(route),
-        "parameters": [*_in_path(route), *_in_query(route.query, schemas)],
+        "parameters": [*in_path, *_in_query(route.query, schemas)],
         "responses": {
             str(route.status): {"description": "the answer", "content": content},
             **{status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS},
@@ -106,9 +110,11 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
     if route.body is not None:
         operation["parameters"].append(_KEY)
+        name = route.body.__name__
+        schemas[name] = _inlined(route.body.model_json_schema(ref_template=_TEMPLATE), schemas)
         operation["requestBody"] = {
             "required": any(field.is_required() for field in route.body.model_fields.values()),
-            "content": {"application/json": {"schema": _model(route.body, schemas)}},
+            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}},
         }
     return operation
 
@@ -119,13 +125,6 @@ def _need(route: Route) -> str:
     if route.need == "signed":
         return "Needs a signature of the body, as the hook's service makes it."
     return "Needs no credential." if route.need == "public" else "Needs any valid credential."
-
-
-def _in_path(route: Route) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in re.findall(r"\{(\w+)\}", route.path)
-    ]
 
 
 def _in_query(query: type[Query], schemas: dict[str, Any]) -> list[dict[str, Any]]:
@@ -155,17 +154,6 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
         del schema["default"]
     [only] = [choice for choice in choices if choice != {"type": "null"}]
     return {**only, **schema}
-
-
-def _model(body: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
-    schemas[body.__name__] = _inlined(body.model_json_schema(ref_template=_TEMPLATE), schemas)
-    return {"$ref": f"#/components/schemas/{body.__name__}"}
-
-
-def _schema(type: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an answer, whose types are those of the engine."""
-    schemas[type.__name__] = _inlined(_moved(schema_of(type)), schemas)
-    return {"$ref": f"#/components/schemas/{type.__name__}"}
 
 
 def _moved(schema: Any) -> Any:

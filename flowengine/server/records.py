@@ -26,8 +26,6 @@ from flowengine.server.rights import Access
 from flowengine.store_folder import claim, make_private, remote_store, state_folder
 from flowengine.util.files import HELD_SECONDS, make_folder, write_whole
 
-_FILE = "server.db"
-_TOKEN_FILE = "token"
 _PREFIX = "fe_"
 TOKEN_NAME = r"^[\w.@:-]{1,100}$"
 """Names of tokens. Those of other credentials, such as `(local)`, have parentheses: a session knows
@@ -180,7 +178,7 @@ class ServerRecords:
         self._strangers = Counter[str]()
         """Requests of this minute without a valid credential, by address."""
         make_folder(folder, synced=True)
-        path = os.path.join(folder, _FILE)
+        path = os.path.join(folder, "server.db")
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         try:
             self._connection = sqlite3.connect(
@@ -202,7 +200,7 @@ class ServerRecords:
 
         The file is created if missing, and replaced if it contains no token.
         """
-        path = os.path.join(self.folder, _TOKEN_FILE)
+        path = os.path.join(self.folder, "token")
         made = f"{_PREFIX}{secrets.token_urlsafe(_BYTES)}\n"
         write_whole(path, made.encode(), replace=False)
         with open(path, encoding="utf-8", errors="replace") as file:

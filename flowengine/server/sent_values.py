@@ -29,9 +29,6 @@ from flowengine.util.files import make_folder
 FORMAT = "file"
 """`format` of the schema of a file."""
 _FILE = frozenset({"name", "size", "sha256"})
-_LISTS = ("anyOf", "oneOf", "allOf")
-_PARTS = ("if", "then", "else", "not")
-_REFERENCES = ("$ref", "$dynamicRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 
 _NO_PATHS = {
@@ -235,13 +232,13 @@ class _Field:
                 continue
             seen.add(id(schema))
             yield schema
-            for word in _LISTS:
+            for word in ("anyOf", "oneOf", "allOf"):
                 branches = schema.get(word)
                 pending += branches if isinstance(branches, list) else []
-            pending += [schema[word] for word in _PARTS if word in schema]
+            pending += [schema[word] for word in ("if", "then", "else", "not") if word in schema]
             dependent = schema.get("dependentSchemas")
             pending += dependent.values() if isinstance(dependent, Mapping) else ()
-            for reference in (schema.get(word) for word in _REFERENCES):
+            for reference in (schema.get(word) for word in ("$ref", "$dynamicRef")):
                 if isinstance(reference, str):
                     pending += _referred(self._schema, reference)
                     pending += _referred(self._root, reference)

@@ -29,7 +29,6 @@ _MOST = 10_000
 _OF_ADDRESS = 1_000
 """Those of an address. More drop its oldest ones."""
 _BYTES = 32
-_UNKNOWN = "this sign-in is unknown or too old"
 _AGAIN = "begin again on the page of this server"
 
 
@@ -115,7 +114,7 @@ class CodeFlow:
         with self._lock:
             begun = self._begun.pop(given.get("state", ""), None)
         if begun is None or self._now() - begun.at > SECONDS:
-            raise RequestRefused(401, _UNKNOWN, hint=_AGAIN)
+            raise RequestRefused(401, "this sign-in is unknown or too old", hint=_AGAIN)
         if not hmac.compare_digest(begun.browser, _digest(browser)):
             raise RequestRefused(401, "another browser began this sign-in", hint=_AGAIN)
         if given.get("iss", self._rules.issuer) != self._rules.issuer:

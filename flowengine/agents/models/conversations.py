@@ -30,17 +30,13 @@ _LOOKS_BACK = 20
 
 def offered(tools: Iterable[ToolOffer]) -> list[dict[str, Any]]:
     """Return tools in the form offered to a model with function calling."""
-    return [{"type": "function", "function": _function(tool)} for tool in tools]
-
-
-def _function(tool: ToolOffer) -> dict[str, Any]:
-    parameters, more = arguments_form(tool.schema)
-    description = "\n\n".join(filter(None, [tool.description, more])) if more else tool.description
-    return {
-        "name": wire_name(tool.name),
-        "description": description,
-        "parameters": parameters,
-    }
+    offers = []
+    for tool in tools:
+        parameters, more = arguments_form(tool.schema)
+        about = "\n\n".join(filter(None, [tool.description, more])) if more else tool.description
+        function = {"name": wire_name(tool.name), "description": about, "parameters": parameters}
+        offers.append({"type": "function", "function": function})
+    return offers
 
 
 def answers_first(messages: Iterable[Message]) -> Iterator[Message]:

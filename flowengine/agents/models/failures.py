@@ -68,7 +68,6 @@ _WRAPPING = re.compile(
     r"| ssl:(?:<[^<>]*>|\w+)(?= \[)"
 )
 """Text that libraries add around the provider's or network's message."""
-_TRACEBACK = "Traceback (most recent call last)"
 _LONGEST_MESSAGE = 2_000
 _UNHEARD = ("Timeout", "TimeoutException", "APIConnectionError", "TransportError")
 _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "RecursionError", "ValidationError")
@@ -106,11 +105,15 @@ def as_ours(
         settings: Settings of the request. Secrets in them are masked in the message.
         broke_off: Whether a part of the reply had arrived.
     """
-    original = _unwrapped(error)
+    original = error  # inside the library's wrapper for errors of a stream
+    while isinstance(inner := getattr(original, "original_exception", None), Exception):
+        original = inner
     words = _masked(original, settings)
     message = f"{model}: {words}"
     failure: StepError
-    if _is_context_window(original, words):
+    if _named(original, "ContextWindowExceededError") or (
+        _status(original) in (400, 413, 422) and _TOO_LONG.search(words)
+    ):
         tokens = [int(number.replace(",", "")) for number in _TOKENS.findall(words)]
         failure = ContextWindowExceeded(
             f"{model}: the conversation is longer than the model's context window: {words}",
@@ -191,12 +194,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _is_context_window(error: BaseException, words: str) -> bool:
-    if _named(error, "ContextWindowExceededError"):
-        return True
-    return _status(error) in (400, 413, 422) and bool(_TOO_LONG.search(words))
-
-
 def _named(error: BaseException, *names: str) -> bool:
     """Return whether the error's class has one of these names, without importing the library."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
@@ -205,13 +202,6 @@ def _named(error: BaseException, *names: str) -> bool:
 def _status(error: BaseException) -> int | None:
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
-
-
-def _unwrapped(error: Exception) -> Exception:
-    """Return the provider's error from the library's wrapper for errors of a stream."""
-    while isinstance(inner := getattr(error, "original_exception", None), Exception):
-        error = inner
-    return error
 
 
 def _asked_wait(error: BaseException) -> float | None:
@@ -263,7 +253,7 @@ def _masked(error: Exception, settings: Mapping[str, Any]) -> str:
         error.args = (masked,)
         if hasattr(error, "message"):
             error.message = masked
-    text, traceback, _ = masked.partition(_TRACEBACK)
+    text, traceback, _ = masked.partition("Traceback (most recent call last)")
     short = _WRAPPING.sub("", text).strip() or type(error).__name__
     if traceback and not text.endswith("\n"):  # the library's own, with the cause below it
         *_, why = _chain(error)

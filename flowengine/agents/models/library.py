@@ -21,7 +21,6 @@ from flowengine.sdk.python.extras import install_command
 from flowengine.sdk.python.user_code import on_thread
 from flowengine.util.garbage import CollectedLater
 
-_CHAT = "openai.resources.chat.completions.completions"
 _NAME = "async_maybe_transform"
 _is_plain: ContextVar[bool] = ContextVar("flowengine_plain_request", default=False)
 
@@ -41,7 +40,7 @@ def as_plain() -> Iterator[None]:
 def spare() -> None:
     """Patch the client, unless it is unknown, to skip the conversion of plain requests."""
     try:
-        chat = import_module(_CHAT)
+        chat = import_module("openai.resources.chat.completions.completions")
         transform: Transform = getattr(chat, _NAME)
         is_given = import_module("openai._utils").is_given
     except (ImportError, AttributeError):
@@ -67,7 +66,6 @@ _WARNINGS = (
     "Pydantic serializer warnings",
 )
 """Warnings of pydantic about its types."""
-_LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -128,7 +126,7 @@ def _quieten(litellm: Any) -> None:
     litellm.disable_hf_tokenizer_download = True
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message, UserWarning)
-    for name in _LOGGERS:
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = False

@@ -378,19 +378,13 @@ def _usage(litellm: Any, asked: _Asked, reply: SentReply, chunks: list[Any]) -> 
     return usage
 
 
-def _shortened(calls: list[ModelCall]) -> dict[str, str]:
-    """Shorten ids that other providers would reject, and return the original ids."""
-    ids = {}
-    for place, call in enumerate(calls):
-        if len(call.id) > LONGEST_ID:
-            short = call.id.partition("__")[0][: LONGEST_ID - 8] or f"call_{place}"
-            ids[short], call.id = call.id, short
-    return ids
-
-
 def _provider_parts(arriving: ArrivingReply, calls: list[ModelCall]) -> dict[str, Any]:
     """Return data that only the provider understands, as plain data. Long ids are shortened."""
-    ids = _shortened(calls)
+    ids = {}
+    for place, call in enumerate(calls):
+        if len(call.id) > LONGEST_ID:  # other providers would reject it
+            shorter = call.id.partition("__")[0][: LONGEST_ID - 8] or f"call_{place}"
+            ids[shorter], call.id = call.id, shorter
     short = {id: name for name, id in ids.items()}
     parts = {
         "thinking_blocks": [

@@ -119,7 +119,8 @@ class WrappedText:
         text, self._held = self._held + piece, ""
         if self._state == "before":
             begin = _BEGIN.match(text)
-            if begin is None and _may_begin(text):
+            wrapper = f'{{"{_ANSWER}":'
+            if begin is None and wrapper.startswith("".join(text.split())):
                 self._held = text
                 return ""
             self._state = "none" if begin is None else "begins"
@@ -137,12 +138,6 @@ class WrappedText:
         """Return the rest of the text, at its end."""
         held, self._held = self._held, ""
         return held if self._state == "before" else ""
-
-
-def _may_begin(text: str) -> bool:
-    """Return whether a text can be the beginning of a wrapper."""
-    wanted = f'{{"{_ANSWER}":'
-    return wanted.startswith("".join(text.split()))
 
 
 # Arguments of tools

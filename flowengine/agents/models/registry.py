@@ -21,7 +21,6 @@ from flowengine.agents.models.scripted import read_script
 from flowengine.sdk import StepError
 
 SCRIPTED = "scripted"
-_FILES = (".yaml", ".yml", ".json")
 
 _registered: dict[str, Model] = {}
 _scripts: dict[str, Model] = {}
@@ -116,7 +115,7 @@ def prepare(name: str) -> None:
 
 def _script(name: str) -> Model:
     script = name.partition("/")[2]
-    if not script.endswith(_FILES):
+    if not script.endswith((".yaml", ".yml", ".json")):
         known = [other for other in sorted(_registered) if other.startswith(f"{SCRIPTED}/")]
         there = f"; there are {', '.join(known)}" if known else ""
         raise ModelError(

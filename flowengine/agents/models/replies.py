@@ -46,7 +46,6 @@ UNREAD = (
     "The call of {0} in the text of your reply was not made. Write calls {1}. If you only quoted "
     "it, give your answer again, with a sentence around it and the call in a code fence."
 )
-_SINGLE_CALL = "single"
 _ID_DIGITS = 9
 """The strictest provider accepts exactly this many letters and digits."""
 
@@ -416,7 +415,7 @@ class ArrivingReply:
         """Process a call in the form that OpenAI had before a reply could contain several."""
         function = getattr(delta, "function_call", None)
         if function is not None and not getattr(delta, "tool_calls", None):
-            self._call(SimpleNamespace(function=function), _SINGLE_CALL)
+            self._call(SimpleNamespace(function=function), "single")
 
     def _feed_texts(self, delta: Any) -> None:
         refusal = (getattr(delta, "provider_specific_fields", None) or {}).get("refusal")

@@ -210,7 +210,12 @@ class ScriptedModel:
         name = _shown_name(self.name, request.model)
         sent = _sent(entry, name)
         if entry.raises is None or entry.cut:
-            _pass_on(parts, sent)
+            if sent.reasoning:
+                parts.reasoning(sent.reasoning)
+            for start in range(0, len(sent.content), _PIECE):
+                parts.text(sent.content[start : start + _PIECE])
+            for place, call in enumerate(sent.calls):
+                parts.call(call.id or str(place), call.name, call.arguments or "")
         if entry.raises is not None:
             parts.broke_off()
             raise _error(entry)
@@ -347,15 +352,6 @@ def _sent(entry: Scripted, name: str) -> SentReply:
     usage = Usage(**entry.usage.model_dump())
     parts = {**entry.provider_parts, "scripted": {"script": name}}
     return SentReply(entry.text, entry.reasoning or None, calls, entry.finish, usage, parts)
-
-
-def _pass_on(parts: PartSender, sent: SentReply) -> None:
-    if sent.reasoning:
-        parts.reasoning(sent.reasoning)
-    for start in range(0, len(sent.content), _PIECE):
-        parts.text(sent.content[start : start + _PIECE])
-    for place, call in enumerate(sent.calls):
-        parts.call(call.id or str(place), call.name, call.arguments or "")
 
 
 def _error(entry: Scripted) -> StepError:

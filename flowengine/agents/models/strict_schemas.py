@@ -23,7 +23,6 @@ _DESCRIBED = frozenset(
 )
 """Keywords that the description of the value mentions if the provider does not enforce them."""
 _CONTAINING = frozenset({"properties", "$defs", "items", "anyOf", "oneOf"})
-_CLOSED = ("unevaluatedProperties", False)
 _DROPPED = frozenset(
     {"default", "examples", "$comment", "$schema", "deprecated", "ui"}
     | {"required", "additionalProperties"}  # of objects, see `_close`
@@ -249,4 +248,4 @@ def _is_dropped(key: str, part: Any) -> bool:
     """
     if key == "patternProperties":
         return not any(part.values())
-    return key in _DROPPED or (key, part) == _CLOSED
+    return key in _DROPPED or (key, part) == ("unevaluatedProperties", False)

@@ -95,22 +95,17 @@ def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str
             return {}, repairs
         if len(arguments) >= MAX_LENGTH:
             raise BrokenJson(f"they have {len(arguments)} characters, {MAX_LENGTH} are too many")
-        arguments, mended = _read(arguments, complete=complete)
+        arguments, rest, mended = read_json(arguments, complete=complete)
         repairs += mended
+        if rest.strip():
+            if not isinstance(arguments, dict):
+                raise BrokenJson("they must be one JSON object")
+            repairs.append("what stood after the arguments was left out")
     if arguments is None:
         return {}, repairs
     if not isinstance(arguments, dict):
         raise BrokenJson("they must be one JSON object")
     return arguments, repairs
-
-
-def _read(text: str, *, complete: bool) -> tuple[Any, tuple[str, ...]]:
-    value, rest, repairs = read_json(text, complete=complete)
-    if rest.strip():
-        if not isinstance(value, dict):
-            raise BrokenJson("they must be one JSON object")
-        repairs += ("what stood after the arguments was left out",)
-    return value, repairs
 
 
 def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> dict[str, Any]:

@@ -180,11 +180,6 @@ def _written(value: Any) -> str:
     return f"\n{text}\n" if "\n" in text else text
 
 
-def _without_line_ends(value: str) -> str:
-    """Remove the line feeds after an opening tag and before a closing one."""
-    return value.removeprefix("\n").removesuffix("\n")
-
-
 # Parsing
 
 
@@ -265,7 +260,8 @@ class _Call:
                 raise _Broken(f"the parameter '{name}' has no end", cut=not self.closed)
             if name in arguments:
                 raise _Broken(f"'{name}' is given twice")
-            arguments[name] = Untyped(_without_line_ends(body[opening.end() : close.start()]))
+            value = body[opening.end() : close.start()]
+            arguments[name] = Untyped(value.removeprefix("\n").removesuffix("\n"))
             at = skipped(body, close.end())
         if at < len(body):
             reason = "something else is where a parameter or its end should be"

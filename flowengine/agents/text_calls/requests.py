@@ -136,7 +136,7 @@ class _Search:
     def _parts(self, error: ValidationError, kind: dict[str, Any], place: int) -> Iterator[Any]:
         """Yield replacements for the part of a value that has an error."""
         part: Any = error.instance
-        schema = self._around(error)
+        schema = _inside(self._schema, *list(error.schema_path)[:-1]) or {}
         match error.kind.name:
             case "type":
                 yield from _declared(schema)
@@ -225,10 +225,6 @@ class _Search:
         elif isinstance(item, int | float):
             yield from (item + step for step in range(1, _MOST_CHOICES))
         yield from ("text", length, True, [], {}, None)
-
-    def _around(self, error: ValidationError) -> dict[str, Any]:
-        """Return the schema with the keyword that an error violates."""
-        return _inside(self._schema, *list(error.schema_path)[:-1]) or {}
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
         for _ in range(_MOST_CHOICES):

@@ -141,11 +141,8 @@ def _lines(session: CliSession, info: UpgradeInfo, *, check: bool) -> Iterator[s
         yield f"  {printable(name)}: {first_line(obstacle['why'])}"
     if info["write"] and info["verdict"] == "mapping":
         yield "  write this into a mapping for --map:"
-        yield from (f"    {line}" for line in _yaml(info["write"], _fits(info)))
-
-
-def _fits(info: UpgradeInfo) -> dict[str, list[str]]:
-    return {obstacle["name"].rpartition(":")[2]: obstacle["fits"] for obstacle in info["obstacles"]}
+        fits = {one["name"].rpartition(":")[2]: one["fits"] for one in info["obstacles"]}
+        yield from (f"    {line}" for line in _yaml(info["write"], fits))
 
 
 def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:

@@ -91,7 +91,8 @@ def _origin(session: CliSession, difference: Difference) -> Iterator[str]:
 
 def _parting(difference: Difference, point: Parting) -> Iterator[str]:
     """Yield the point where the histories diverge, and input and output of the step there."""
-    yield _fact("diverge", f"at {_what(point)}")
+    where = f" of {point['address']}" if point["address"] else ""
+    yield _fact("diverge", f"at the {point['what']}{where}")
     for side, one in (("left", point["left"]), ("right", point["right"])):
         if one is None:
             stands = (difference["left"] if side == "left" else difference["right"])["status"]
@@ -108,12 +109,6 @@ def _parting(difference: Difference, point: Parting) -> Iterator[str]:
     if nested:
         yield "where"
         yield from _columns(nested)
-
-
-def _what(point: Parting) -> str:
-    if not point["address"]:
-        return f"the {point['what']}"
-    return f"the {point['what']} of {point['address']}"
 
 
 def _values(left: dict[str, Any] | None, right: dict[str, Any] | None) -> Iterator[str]:
@@ -176,7 +171,8 @@ def _further(pairs: list[StepPair], more: int) -> Iterator[str]:
     yield "other steps that differ"
     width = min(40, max(len(pair["address"]) for pair in pairs))
     for pair in pairs[:MOST]:
-        a, b = (_standing(execution) for execution in (pair["left"], pair["right"]))
+        sides = (pair["left"], pair["right"])
+        a, b = ("-" if step is None else str(step["status"]) for step in sides)
         where = ", ".join(
             dict.fromkeys(difference["path"].split(".")[0] for difference in pair["differ"])
         )
@@ -188,10 +184,6 @@ def _further(pairs: list[StepPair], more: int) -> Iterator[str]:
     if len(pairs) > MOST:
         shows = "--json shows the first of them" if more else "--json shows all"
         yield f"  … and {len(pairs) - MOST + more} more: {shows}"
-
-
-def _standing(step: dict[str, Any] | None) -> str:
-    return "-" if step is None else str(step["status"])
 
 
 def _fact(name: str, value: str) -> str:

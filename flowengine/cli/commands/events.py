@@ -40,7 +40,9 @@ flowengine --json events 01k8xq7mf4jb --from-seq 40""",
 )
 def events_command(session: CliSession, arguments: Namespace) -> None:
     if arguments.otel:
-        return _print_trace(session, session.execution(arguments.execution))
+        # The spans that have ended, for `curl` or a file.
+        execution = session.execution(arguments.execution)
+        return out_json(traces_data(recorded_spans(session.engine, execution)))
     entries = session.engine.executions.events(
         session.execution(arguments.execution),
         from_seq=arguments.from_seq,
@@ -53,11 +55,6 @@ def events_command(session: CliSession, arguments: Namespace) -> None:
         else:
             out(line(entry))
             flush()
-
-
-def _print_trace(session: CliSession, execution: str) -> None:
-    """Print the spans that have ended, for `curl` or a file."""
-    out_json(traces_data(recorded_spans(session.engine, execution)))
 
 
 def line(entry: dict[str, Any]) -> str:

@@ -82,7 +82,9 @@ def init_command(arguments: Namespace) -> None:
         out(f"kept     {path}")
     if not arguments.quiet:
         there = "" if arguments.folder == "." else f"cd {arguments.folder} && "
-        err(f"next:    {there}{_first_line(wanted[name])}")
+        lines = wanted[name].splitlines()
+        command = next(line for line in lines if line.startswith("# flowengine "))
+        err(f"next:    {there}{command.removeprefix('# ')}")
 
 
 def _write(path: Path, text: str) -> bool:
@@ -96,13 +98,6 @@ def _write(path: Path, text: str) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-def _first_line(text: str) -> str:
-    """Return the command in the comment at the top of an example."""
-    return next(
-        line.removeprefix("# ") for line in text.splitlines() if line.startswith("# flowengine ")
-    )
 
 
 @command(

@@ -86,7 +86,8 @@ def list_command(arguments: Namespace) -> None:
         out(head)
         for line, row in zip(lines, rows, strict=True):
             before, status, after = line.rpartition(f"  {row[-4]}  ")
-            out(before + status.replace(row[-4], _painted(row[-4])) + after)
+            painted = paint(row[-4], STATUS_COLOURS[row[-4]], results())
+            out(before + status.replace(row[-4], painted) + after)
         left = [item for item in page.items if "command" in item]
         if left and session.is_remote and not session.is_served:
             start = session.command("worker")
@@ -110,7 +111,3 @@ def _print_counts(session: CliSession, arguments: Namespace) -> None:
     if arguments.json:
         return out_json(counts)
     out_table([[name, str(count)] for name, count in counts.items()], "STATUS", "COUNT")
-
-
-def _painted(status: str) -> str:
-    return paint(status, STATUS_COLOURS[status], results())

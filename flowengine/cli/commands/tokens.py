@@ -79,18 +79,13 @@ def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
     with closing(_records(session)) as records:
         token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
     if not access_of(user, engine.user, engine.settings):
-        _warn_of_no_rights(user, arguments)
+        entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
+        limits = {"flows": arguments.flow} if arguments.flow else {}
+        err(f"warning: {user} has no rights, so the token has none. To give some, for example:")
+        err(f"  add to {settings_file()}")
+        err("    access:")
+        err(f"      - {inline({**entry, **limits})}")
     return token
-
-
-def _warn_of_no_rights(user: str, arguments: Namespace) -> None:
-    """Print how to give a user rights: an entry of `access`, and the file it belongs in."""
-    entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
-    flows = {"flows": arguments.flow} if arguments.flow else {}
-    err(f"warning: {user} has no rights, so the token has none. To give some, for example:")
-    err(f"  add to {settings_file()}")
-    err("    access:")
-    err(f"      - {inline({**entry, **flows})}")
 
 
 @session_command("list the tokens for the API, without their secrets", "flowengine tokens list")

@@ -36,14 +36,9 @@ def doctor_command(arguments: Namespace) -> None:
     if arguments.json:
         out_json(probes)
     else:
-        for line in (*examined(probes), *_of_models(), *_of_workers(arguments.store)):
+        models = models_missing() or "models of providers can be called: litellm is installed"
+        for line in (*examined(probes), "", printable(models), *_of_workers(arguments.store)):
             out(line)
-
-
-def _of_models() -> Iterator[str]:
-    """Yield whether the package that calls models is installed, without loading it."""
-    yield ""
-    yield printable(models_missing() or "models of providers can be called: litellm is installed")
 
 
 def _of_workers(named: str | None) -> Iterator[str]:

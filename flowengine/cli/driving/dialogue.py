@@ -128,7 +128,8 @@ class Dialogue:
         asker.start()
         try:
             yield
-            if not self._has_ended(progress.execution):
+            store, execution = self._session.engine.store, progress.execution
+            if execution is not None and store.execution(execution).status not in ENDED:
                 rests.set()
                 asker.join()  # the question being asked may still be answered
         finally:
@@ -197,10 +198,6 @@ class Dialogue:
 
     def _is_open(self, wait: WaitInfo) -> bool:
         return self._session.engine.store.wait(wait["id"]).open
-
-    def _has_ended(self, execution: str | None) -> bool:
-        store = self._session.engine.store
-        return execution is None or store.execution(execution).status in ENDED
 
     # One question
 

@@ -215,31 +215,24 @@ class ProgressDisplay:
         elif step.status in TOLD:
             self.end(step.address)
             since = self._since.pop(place, None)
-            if since is None and self._is_instant(execution, step.step):
-                since = step.at
             spec = self._flow(execution).compiled["steps"][step.step]
+            is_instant = spec["action"] in ("none", "fail", "cancel") and "map" not in spec
+            if since is None and is_instant:
+                since = step.at
             status = shown_status(step, spec)
             detail = self._detail(place, step, status, since)
             if not self._is_only_counted(execution, step.address, status):
                 self._line(step.address, status, detail)
             why = self._evidence.pop(place, {})
             if why:
-                self._explain(why)
+                for line in evidence_lines(why, indent="    "):
+                    self.line(line)
 
     def _is_only_counted(self, execution: str, address: str, status: str) -> bool:
         """Return whether a step belongs to one of many items, and needs no attention."""
         if self._verbose or status not in ("succeeded", "skipped"):
             return False
         return any(self._items.get((execution, w), 0) > MOST_ITEMS for w in wholes(address))
-
-    def _explain(self, why: Mapping[str, Any]) -> None:
-        for line in evidence_lines(why, indent="    "):
-            self.line(line)
-
-    def _is_instant(self, execution: str, step: int) -> bool:
-        """Return whether a step has nothing to wait for: it ends the moment it starts."""
-        spec = self._flow(execution).compiled["steps"][step]
-        return spec["action"] in ("none", "fail", "cancel") and "map" not in spec
 
     def _flow(self, execution: str) -> LoadedFlow:
         if execution not in self._flows:

@@ -46,7 +46,8 @@ def watch(
         return call(), ProgressDisplay(session)
     output = session.arguments.verbose or progress is not None
     if progress is None:
-        progress = _progress(session)
+        is_live = not session.arguments.quiet and is_terminal(sys.stderr)
+        progress = LiveProgress(session) if is_live else ProgressDisplay(session)
     end = session.engine.subscribe(progress, output=output, gather=_FRAME)
     end_logs = _log_agents(session)
     try:
@@ -81,9 +82,3 @@ def _log_agents(session: CliSession) -> Callable[[], object]:
 
         return log_agents(session)
     return lambda: None
-
-
-def _progress(session: CliSession) -> ProgressDisplay:
-    if not session.arguments.quiet and is_terminal(sys.stderr):
-        return LiveProgress(session)
-    return ProgressDisplay(session)

@@ -181,7 +181,9 @@ class Parser(ArgumentParser):
         before, _, rest = message.partition("unrecognized arguments: ")
         if rest and not before:
             message = f"unknown argument {rest}"
-            close = closest_option(rest.split()[0], list(self._option_string_actions))
+            names = {each.lstrip("-"): each for each in self._option_string_actions}
+            word = rest.split()[0].partition("=")[0].lstrip("-")
+            close = names.get(nearest(word, names) or "")
             if close:
                 raise UsageError(message, hint=f"did you mean {close}?")
         raise UsageError(message, hint=f"see: {self.prog} --help")
@@ -311,10 +313,3 @@ def _width() -> int:
         return min(os.get_terminal_size(sys.stdout.fileno()).columns or 80, WIDEST) - 2
     except (OSError, ValueError):
         return 78
-
-
-def closest_option(word: str, known: list[str]) -> str | None:
-    """Return the known option that is closest to a word, ignoring dashes."""
-    names = {each.lstrip("-"): each for each in known}
-
-    return names.get(nearest(word.partition("=")[0].lstrip("-"), names) or "")

@@ -117,11 +117,6 @@ def expiry(kind: str, outcome: str | None, output: Any) -> str:
     return f"expired: {printable(participle(outcome))}" if via == "expiry" else ""
 
 
-def _then(wait: WaitInfo) -> str:
-    """Return which choice is taken on expiry, if any."""
-    return f", then it is {participle(wait['on_expire'])}" if "on_expire" in wait else ""
-
-
 def details(session: CliSession, wait: WaitInfo) -> Iterator[str]:
     """Yield the information that an approver needs.
 
@@ -139,7 +134,9 @@ def details(session: CliSession, wait: WaitInfo) -> Iterator[str]:
     yield _fact("since", when(wait["since"]))
     is_open = wait.get("status") != "closed"
     for name, text in times(wait) if is_open else ():
-        yield _fact(name, text + (_then(wait) if name in ("expires", "overdue") else ""))
+        is_followed = name in ("expires", "overdue") and "on_expire" in wait
+        then = f", then it is {participle(wait['on_expire'])}" if is_followed else ""
+        yield _fact(name, text + then)
     yield from _deciders(session, wait)
     if "claimed_by" in wait:
         yield _fact("claimed by", wait["claimed_by"])
@@ -152,7 +149,9 @@ def details(session: CliSession, wait: WaitInfo) -> Iterator[str]:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):
         yield from _quoted(wait["body"])
-    yield from _about(wait)
+    for name, label in (("user", "user said"), ("model", "model says")):
+        if passage := wait.get("about", {}).get(name):
+            yield from _value(label, passage)  # it led to an agent's call
     yield from _subject(wait)
     yield from _preview(wait)
     if is_open:
@@ -261,14 +260,6 @@ def _request(request: RequestInfo) -> Iterator[str]:
         yield _fact("link", request["url"])
     if note := request.get("note"):
         yield from (_fact("note", line) for line in note.split("\n"))
-
-
-def _about(wait: WaitInfo) -> Iterator[str]:
-    """Yield the texts that led to an agent's call: of the user, and of the model with the call."""
-    for name, label in (("user", "user said"), ("model", "model says")):
-        text = wait.get("about", {}).get(name)
-        if text:
-            yield from _value(label, text)
 
 
 def _value(name: str, value: Any, note: str = "") -> Iterator[str]:

@@ -86,7 +86,10 @@ def _trial(file: str, trial: Trial) -> Element:
 def _write(path: Path, name: str, suites: Sequence[Element]) -> None:
     from xml.etree.ElementTree import ElementTree, indent
 
-    root = _element("testsuites", {"name": name, **_totals(suites)}, suites)
+    names = ("tests", "failures", "errors", "skipped")
+    totals = {name: str(sum(int(suite.attrib[name]) for suite in suites)) for name in names}
+    totals["time"] = _time(sum(float(suite.attrib["time"]) for suite in suites))
+    root = _element("testsuites", {"name": name, **totals}, suites)
     indent(root)
     with writing(path):
         ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
@@ -128,12 +131,6 @@ def _counts(
     counts = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
     texts = {name: str(count) for name, count in counts.items()}
     return {"name": file, "file": file, **texts, "time": _time(seconds)}
-
-
-def _totals(suites: Sequence[Element]) -> dict[str, str]:
-    names = ("tests", "failures", "errors", "skipped")
-    totals = {name: str(sum(int(suite.attrib[name]) for suite in suites)) for name in names}
-    return {**totals, "time": _time(sum(float(suite.attrib["time"]) for suite in suites))}
 
 
 def _class(file: str) -> str:

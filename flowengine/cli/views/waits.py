@@ -375,23 +375,22 @@ def evidence_lines(
             yield f"{indent}  {printable(line)}".rstrip()
 
 
-def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
+def log_lines(log: LogInfo) -> Iterator[str]:
     """Yield the lines that show the log of an attempt.
 
     Args:
         log: The lines.
-        indent: Before each line.
 
     Yields:
         Lines. Those after a line break begin with `|`, so that a text cannot imitate other lines.
     """
-    yield f"{indent}log"
+    yield "  log"
     if log["left_out"]:
-        yield f"{indent}  … ({log['left_out']} older lines are not kept)"
+        yield f"    … ({log['left_out']} older lines are not kept)"
     for line in log["lines"]:
-        first, *more = marked_lines(line["text"], indent)
+        first, *more = marked_lines(line["text"], "  ")
         level = first_line(line["level"], 20)
-        yield f"{indent}  {when(line['at'])} {level:7} {first}".rstrip()
+        yield f"    {when(line['at'])} {level:7} {first}".rstrip()
         yield from more
 
 

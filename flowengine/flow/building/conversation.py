@@ -46,7 +46,9 @@ def conversation(
     adopt(flow, with_entries(read(fspath(path))))
     declared = flow.head.get("agents")
     names = list(declared) if isinstance(declared, Mapping) else []
-    runnable = (name for name in _run_by(flow) if name in names or "." in name)
+    agents = [step.spec.get("agent") for step in flow.every()]
+    run = [agent.get("name") if isinstance(agent, Mapping) else agent for agent in agents]
+    runnable = (one for one in run if isinstance(one, str) and (one in names or "." in one))
     name = agent or next(runnable, None) or (names[0] if len(names) == 1 else None)
     if name is None:
         message = f"{path} declares no agents"
@@ -109,10 +111,3 @@ def _lazy(environment: Any) -> Any:
     if not isinstance(environment, Mapping):
         return environment
     return {key: value for key, value in environment.items() if key != "eager"}
-
-
-def _run_by(flow: Flow) -> list[str]:
-    """Return the agents that the steps of a file run, in file order."""
-    agents = [step.spec.get("agent") for step in flow.every()]
-    names = [name.get("name") if isinstance(name, Mapping) else name for name in agents]
-    return [name for name in names if isinstance(name, str)]

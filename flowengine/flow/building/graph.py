@@ -352,7 +352,9 @@ class FlowGraph(FlowDeclarations, FlowHandle):
             given = words.get("python")
             function = given if callable(given) else None
             spec = self.in_words_of_files(_spec(what, words))
-            return self._add(Step(self, what, spec, place, _plain(function)))
+            return self._add(
+                Step(self, what, spec, place, getattr(function, "function", None) or function)
+            )
         if isinstance(what, Chain):
             raise UsageError(f"{what!r} is already a step", hint="lead to it with 'to'")
         name = id or str(getattr(what, "__name__", ""))
@@ -504,10 +506,6 @@ def _spec(id: str, words: Mapping[str, Any]) -> dict[str, Any]:
         else:
             spec[word.rstrip("_")] = value
     return spec
-
-
-def _plain(function: Any) -> Any:
-    return getattr(function, "function", None) or function
 
 
 def _module_at(place: InCode) -> str:

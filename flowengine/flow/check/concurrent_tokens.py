@@ -240,11 +240,6 @@ class Pairs:
         """Return whether a token can still reach a node."""
         return bool(self._reach[self._at(where)] >> place & 1)
 
-    def _reaches_other(self, where: int, edge: EdgeId) -> bool:
-        """Return whether a token can still reach an edge's join over another edge."""
-        at = self._at(where)
-        return bool((self._reach[at] | 1 << at) & self._others[edge])
-
     def _after(self, pair: Pair) -> Iterator[Pair]:
         """Yield the successors of a pair when one of the two tokens moves."""
         for number, other in (pair, pair[::-1]):
@@ -293,7 +288,8 @@ class Pairs:
                 self.surplus.setdefault(edge, Meeting(place, pair))
             return None
         if kind == "all":
-            if self._reaches_other(other_where, edge):
+            at = self._at(other_where)
+            if (self._reach[at] | 1 << at) & self._others[edge]:  # it can still reach the join
                 return None
         elif self._reaches(other_where, place) and not self._mutual(other_where, place):
             return None

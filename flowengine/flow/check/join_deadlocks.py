@@ -253,16 +253,14 @@ class Ways:
         begun = -1
         for index, place in enumerate(way):
             before = origin if index == 0 else way[index - 1]
-            edge = self._edge(before, place, avoid if index == 0 else ())
+            edges = [e for e in self.net.incoming[place] if self.net.edges[e].origin == before]
+            free = (e for e in edges if index or e not in avoid)
+            edge = next(free, edges[0] if edges else -1)
             begun = edge if index == 0 else begun
             names += self._steps(self.net.edges[edge]) if edge >= 0 else [self.name(place)]
         if len(names) > LONGEST:
             names = [*names[: LONGEST - 2], "…", names[-1]]
         return " → ".join(names), begun
-
-    def _edge(self, source: Place, target: Place, avoid: Iterable[EdgeId]) -> EdgeId:
-        edges = [e for e in self.net.incoming[target] if self.net.edges[e].origin == source]
-        return next((e for e in edges if e not in avoid), edges[0] if edges else -1)
 
     def _steps(self, edge: Edge) -> list[str]:
         """Return the steps from the first one after a node to the edge's target."""

@@ -155,7 +155,7 @@ def too_few_moves(spec: StepSpec) -> list[Move] | None:
         return None
     moves: list[Move] = []
     for handler in spec.get("on_error", []):
-        if not names_type(handler, "TooFew"):
+        if "TooFew" not in handler.get("types", ["TooFew"]):
             continue
         do = handler.get("do")
         if do == "next":
@@ -295,22 +295,6 @@ def split_moves(split: SplitSpec | None) -> Iterator[Move]:
             tuple(e["to"] for e in entries if "when" in e),
             others[0] if others else None,
         )
-
-
-def names_type(handler: HandlerSpec, error: str) -> bool:
-    """Return whether a handler applies to errors of a type.
-
-    Args:
-        handler: The handler.
-        error: The type.
-
-    Returns:
-        Whether one of its types is or covers the type.
-    """
-    types = handler.get("types")
-    if types is None:
-        return error != "Cancelled"
-    return any(t == error or (t.endswith(".*") and error.startswith(t[:-1])) for t in types)
 
 
 def items_leaving(spec: StepSpec) -> tuple[int, ...]:

@@ -129,7 +129,11 @@ class EarlierSteps:
     def _visited(self) -> int:
         """Return the steps that have an output in every play that succeeds."""
         visits = [self.everything] * len(self.steps)
-        merge = and_ if self._is_cut_short() else or_
+        # Whether another token can end a token, regardless of the steps ahead of it.
+        is_cut_short = any(
+            spec.get("join", {}).get("late") == "cancel" for spec in self.specs
+        ) or any(END_ALL in move.edges() for moves in self.moves for move in moves)
+        merge = and_ if is_cut_short else or_
         for component in self.components:
             changed = True
             while changed:
@@ -142,13 +146,6 @@ class EarlierSteps:
         begun = [visits[place] | steps for place, steps in self.begun.items()]
         result = reduce(merge, begun) if begun else 0
         return reduce(and_, (visits[self.place[step]] for step in self.restarts), result)
-
-    def _is_cut_short(self) -> bool:
-        """Return whether another token can end a token, regardless of the steps ahead of it."""
-        joins = (spec.get("join", {}) for spec in self.specs)
-        return any(join.get("late") == "cancel" for join in joins) or any(
-            END_ALL in move.edges() for moves in self.moves for move in moves
-        )
 
     def _visit(self, place: int, visits: list[int], whole: bool) -> int:
         if self.specs[place].get("map", {}).get("each"):

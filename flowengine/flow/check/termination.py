@@ -55,15 +55,12 @@ def places_that_end(net: Net, blocked: Collection[Step] = ()) -> list[bool]:
         while changed:
             changed = False
             for place in component:
-                stuck = can[place] or net.nodes[place].step in blocked
-                if not stuck and _can_end(net, place, can):
+                node = net.nodes[place]
+                if can[place] or node.step in blocked:
+                    continue
+                if not node.moves or any(_move_can_end(net, move, can) for move in node.moves):
                     can[place] = changed = True
     return can
-
-
-def _can_end(net: Net, place: Place, can: list[bool]) -> bool:
-    node = net.nodes[place]
-    return not node.moves or any(_move_can_end(net, move, can) for move in node.moves)
 
 
 def _move_can_end(net: Net, move: Move, can: list[bool]) -> bool:
@@ -123,7 +120,7 @@ def check_recursion(flow: CompiledFlow) -> Iterator[Finding]:
         One finding for each flow that cannot end.
     """
     bodies = {0: flow["id"], **{each["body"]: each["id"] for each in flow.get("flows", [])}}
-    if len(bodies) == 1 and not any(_is_call(flow, step) for step in range(len(flow["steps"]))):
+    if len(bodies) == 1 and not any(step.get("action") == "flow" for step in flow["steps"]):
         return
     ending: set[Body] = set()
     while True:
@@ -140,10 +137,6 @@ def check_recursion(flow: CompiledFlow) -> Iterator[Finding]:
                 hint = "let a condition lead around this step: 'when', or 'next: {first: ...}'"
                 yield Finding("E406", step, message, hint, ("flow",))
                 break
-
-
-def _is_call(flow: CompiledFlow, step: Step) -> bool:
-    return flow["steps"][step].get("action") == "flow"
 
 
 def _leads_to(flow: CompiledFlow, stuck: dict[Body, list[Step]], start: Body, wanted: Body) -> bool:

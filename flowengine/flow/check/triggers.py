@@ -41,7 +41,8 @@ def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
             yield _may_wait(flow, step, f"a write to state {key!r}, which might never come")
         elif lacking:
             source = flow["steps"][lacking[0]]["id"]
-            brings = "a message or a write to state" if _by_state(flow) else "a message"
+            by_state = any("state" in flow["steps"][s]["trigger"] for s in flow["triggered"])
+            brings = "a message or a write to state" if by_state else "a message"
             yield _may_wait(flow, step, f"one from {source!r}, which only {brings} can bring")
 
 
@@ -71,11 +72,6 @@ def _never_met(flow: CompiledFlow, step: Step, never: list[Step]) -> Finding:
     )
     hint = "use 'join: active', or write it in a step before"
     return Finding("E207", step, message, hint, ("join",))
-
-
-def _by_state(flow: CompiledFlow) -> bool:
-    """Return whether writes to state start tokens."""
-    return any("state" in flow["steps"][step]["trigger"] for step in flow["triggered"])
 
 
 def _possible(flow: CompiledFlow, first: Sequence[Step], without: Step) -> set[Step]:

@@ -276,7 +276,12 @@ class Actions:
             spec["data"] = typed.value
         if given.to != "execution":
             spec["to"] = self.expressions.of_type(given.to, (*given.loc, "to"), view, TEXT)
-            self._check_all(given)
+            declared = self.model.signals.get(given.signal)
+            has_no_key = given.key is None and declared is not None and not declared.key
+            if given.to == "all" and has_no_key:
+                message = f"the signal {given.signal!r} has no key, so it cannot be sent to all"
+                hint = "give it one here: 'key: ...', or where it is declared"
+                self.report.at("E103", message, (*given.loc, "to"), hint)
         if differs(typed.schema, schema):
             message = (
                 f"the data of {given.signal!r} is {words(schema)}, this is {words(typed.schema)}"
@@ -284,14 +289,6 @@ class Actions:
             loc = (*given.loc, "data") if given.has("data") else given.loc
             self.report.at("E103", message, loc)
         return spec
-
-    def _check_all(self, given: Emit) -> None:
-        """Refuse to send a signal without a key by its key."""
-        declared = self.model.signals.get(given.signal)
-        if given.to == "all" and given.key is None and declared is not None and not declared.key:
-            message = f"the signal {given.signal!r} has no key, so it cannot be sent to all"
-            hint = "give it one here: 'key: ...', or where it is declared"
-            self.report.at("E103", message, (*given.loc, "to"), hint)
 
     # approval
 

@@ -47,13 +47,11 @@ def check_error_types(files: Iterable[FlowFile]) -> None:
             if name in known or name.endswith("*"):
                 continue
             meant = nearest(name, known)
-            if meant is not None and _is_close(name, meant):
+            if meant is None:
+                continue
+            if SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE:
                 message = f"the error type {name!r} is not known"
                 file.report.at("W419", message, loc, f"did you mean {meant!r}?")
-
-
-def _is_close(name: str, meant: str) -> bool:
-    return SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE
 
 
 @cache

@@ -291,7 +291,8 @@ class EnvironmentDeclarations:
         default = provider.default_sandbox(known)
         if len(self.report.diagnostics.errors) == before:
             self._check(model, provider, config, at, default)
-        given = default if model.provider is None and _chooses(provider) else model.provider
+        chooses = type(provider).default_sandbox is not Provider.default_sandbox
+        given = default if model.provider is None and chooses else model.provider
         parts: dict[str, TypedValue] = {
             "kind": constant(model.kind),
             "resource_key": constant(self._key_of(name)),
@@ -469,11 +470,6 @@ def asks(use: TypedValue) -> bool:
             if tag == "map" and "mounts" in spec:
                 pending.extend(spec["mounts"][1].values())
     return False
-
-
-def _chooses(provider: Provider[Any]) -> bool:
-    """Return whether the sandbox of a kind depends on the configuration."""
-    return type(provider).default_sandbox is not Provider.default_sandbox
 
 
 def _of_scope(scope: str, declared: Declared) -> TypedValue:

@@ -122,7 +122,8 @@ class Expressions:
         if isinstance(data, str):
             return self._text(data, loc, view, secrets)
         if isinstance(data, dict):
-            return self._map(data, loc, view, secrets)
+            values = {k: self.value(v, (*loc, k), view, secrets=secrets) for k, v in data.items()}
+            return map_of(values)
         if isinstance(data, list):
             parts = [self.value(v, (*loc, i), view, secrets=secrets) for i, v in enumerate(data)]
             if all(part.constant for part in parts):
@@ -168,9 +169,6 @@ class Expressions:
     def add(self, source: str, view: VisibleNames, loc: Loc) -> int:
         """Compile an expression that is not in the file, and return its number."""
         return self._expression(Piece(source, 0), loc, view, "any")[0]
-
-    def _map(self, data: dict[str, Any], loc: Loc, view: VisibleNames, secrets: bool) -> TypedValue:
-        return map_of({k: self.value(v, (*loc, k), view, secrets=secrets) for k, v in data.items()})
 
     def _split(self, text: str, loc: Loc) -> tuple[str | Piece, ...]:
         if "${{" not in text:

@@ -35,7 +35,7 @@ from flowengine.flow.compile.types import (
     words,
 )
 from flowengine.flow.expressions.template import split_text
-from flowengine.flow.loading.files import Definition, FlowFile
+from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Approval, Budget, Concurrency, Loc, SharedBudget, Wait
 from flowengine.flow.models.types import has_expression, holds_expression, in_generated
 from flowengine.kernel.graph.compiled import FORMAT
@@ -133,7 +133,9 @@ class Compiler:
         report = self.report = file.report
         self.plan = Plan(model)
         self.edges = Edges(self.plan, report)
-        secrets = {name: others.secret(file, name) for name in _declared(file, "secrets")}
+        # Those left out because of errors are known, too.
+        unread = [str(loc[1]) for loc in file.model.unread if len(loc) > 1 and loc[0] == "secrets"]
+        secrets = {name: others.secret(file, name) for name in [*file.model.secrets, *unread]}
         in_other_file = file is not others.first
         self.expressions = Expressions(
             report, secrets, in_other_file=in_other_file, generated=model.generated is not None
@@ -446,9 +448,3 @@ def _budget(given: Budget, title: str | None) -> Any:
     called = {"called": plain_text(title)} if title and in_generated.get() else {}
     limits = {key: value for key, value in given.plain().items() if key not in {"then", "shared"}}
     return {"then": given.then, **limits, **called}
-
-
-def _declared(file: FlowFile, section: str) -> list[str]:
-    """Return the names of a section, including those left out because of errors."""
-    unread = [str(loc[1]) for loc in file.model.unread if len(loc) > 1 and loc[0] == section]
-    return [*getattr(file.model, section), *unread]

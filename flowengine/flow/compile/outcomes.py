@@ -41,7 +41,9 @@ def outcomes(info: Info) -> Outcomes:
         if isinstance(info.given, Approval):
             plain, raising = of_approval(info.given)
         elif isinstance(info.given, Wait):
-            plain, raising = of_wait(info.given, timed=model.timeout is not None)
+            ids = [alternative.id for alternative in info.given.first or ()]
+            plain = ids if len(ids) > 1 else ["ok"]
+            raising = {} if model.timeout is None else {"timeout": "Timeout"}
         elif info.action in model.kinds and generates(info.action):
             kind = registry.kind_class(info.action)
             plain, raising = list(kind.outcomes), dict(kind.raises)
@@ -65,12 +67,6 @@ def of_approval(approval: Approval) -> tuple[list[str], dict[str, str]]:
     if approval.expires is not None and approval.on_expire is None:
         raising["expired"] = "Expired"
     return plain, raising
-
-
-def of_wait(wait: Wait, *, timed: bool) -> tuple[list[str], dict[str, str]]:
-    """Return the outcomes of a wait: plain ones, and raising ones with their errors."""
-    ids = [alternative.id for alternative in wait.first or ()]
-    return ids if len(ids) > 1 else ["ok"], {"timeout": "Timeout"} if timed else {}
 
 
 def counts_as(choice: Choice) -> str:

@@ -416,7 +416,10 @@ class StepCompiler:
         """Write the `output` of a step. Return its type, and which parts of it may be null."""
         model = info.model
         if not model.has("output"):
-            return (UNKNOWN, NONE) if self._misspelt(info) else (raw, doubts)
+            # An unknown key of the step that was omitted may stand for `output`.
+            keys, unread = model.fields_by_key(), filter(None, self.plan.model.unread)
+            misspelt = any(loc[:-1] == info.loc and loc[-1] not in keys for loc in unread)
+            return (UNKNOWN, NONE) if misspelt else (raw, doubts)
         roots = {"result": raw}
         if "adapter" in info.spec:
             roots["approval"] = UNKNOWN
@@ -425,12 +428,6 @@ class StepCompiler:
         info.spec["output"] = typed.value
         own = {} if typed.doubt is None or typed.doubt.always else {"": typed.doubt}
         return typed.schema, passed_on(own, f"steps.{info.id}.output")
-
-    def _misspelt(self, info: Info) -> bool:
-        """Return whether an unknown key of a step was omitted, which may stand for `output`."""
-        keys = info.model.fields_by_key()
-        unread = self.plan.model.unread
-        return any(one[:-1] == info.loc and one[-1] not in keys for one in unread if one)
 
     def _may_differ(self, info: Info) -> bool:
         """Return whether an omitted `map`, `loop` or handler would alter the type of the output."""

@@ -128,7 +128,10 @@ def scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return value if _is_plain(value) else _quoted(value)
+        if _is_plain(value):
+            return value
+        escaped = json.dumps(value, ensure_ascii=False)  # YAML reads the escapes of JSON
+        return re.sub(f"[{UNPRINTABLE}]", lambda one: f"\\u{ord(one[0]):04x}", escaped)
     return json.dumps(value)
 
 
@@ -139,12 +142,6 @@ def _is_plain(text: str) -> bool:
         return isinstance(resolve(text), str)
     except ValueError:
         return False
-
-
-def _quoted(text: str) -> str:
-    """Return text in double quotes. YAML reads the escapes of JSON."""
-    escaped = json.dumps(text, ensure_ascii=False)
-    return re.sub(f"[{UNPRINTABLE}]", lambda one: f"\\u{ord(one[0]):04x}", escaped)
 
 
 # The definition of a compiled flow as text, to compare versions of it.

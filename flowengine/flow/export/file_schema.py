@@ -283,18 +283,13 @@ def _documented(body: Sequence[ast.stmt]) -> dict[str, str]:
 def _field(info: FieldInfo, description: str) -> Schema:
     schema = _type(info.annotation, info)
     schema["description"] = description
-    default = None if info.is_required else _default(info)
+    # Without a key, a list that must have items is something else than an empty one.
+    has_none = info.is_required or (info.default == [] and info.min_length)
+    default = None if has_none else plain(info.default)
     if default is not None:
         schema["default"] = default
     schema["examples"] = info.examples
     return schema
-
-
-def _default(info: FieldInfo) -> Any:
-    """Return a default in the form of a file."""
-    if info.default == [] and info.min_length:
-        return None  # an omitted key means something else
-    return plain(info.default)
 
 
 def _type(annotation: Any, info: FieldInfo | None = None) -> Schema:
@@ -311,20 +306,15 @@ def _type(annotation: Any, info: FieldInfo | None = None) -> Schema:
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is list:
-        return _list(arguments[0], info)
+        of, item = arguments[0], _type(arguments[0])
+        schema = {"type": "array", "items": item} | _least("minItems", info)
+        single = isinstance(of, type) and issubclass(of, Part) and of.SINGLE
+        return {"anyOf": [schema, item]} if single else schema
     if origin is dict:
         return _dict(arguments[0], arguments[1], info)
     if isinstance(annotation, type) and issubclass(annotation, Part):
         return {"$ref": f"#/$defs/{annotation.__name__}"}
     return {"type": _PLAIN[annotation]}
-
-
-def _list(of: Any, info: FieldInfo | None) -> Schema:
-    item = _type(of)
-    schema = {"type": "array", "items": item}
-    schema |= _least("minItems", info)
-    single = isinstance(of, type) and issubclass(of, Part) and of.SINGLE
-    return {"anyOf": [schema, item]} if single else schema
 
 
 def _least(word: str, info: FieldInfo | None) -> Schema:

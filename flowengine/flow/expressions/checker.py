@@ -459,7 +459,10 @@ class _Check:
                 expected = " or ".join(types.WORDS[name] for name in sorted(takes))
                 message = f"{node.name}() takes {expected}, not {article(one.schema)}"
                 self.report("E311", Name("", argument.start, argument.end), message)
-        described = [self._described(one, lenient) for one in typed]
+        described = [
+            Argument(types.without_null(one.schema) if lenient else one.schema, one.items)
+            for one in typed
+        ]
         nodes = [one.node for one in typed]
         tree: Tree = ["default", nodes] if lenient else ["call", node.name, nodes]
         if node.name in {"duration", "timestamp"}:
@@ -473,10 +476,6 @@ class _Check:
             read(argument[1])
         except NoValue as error:
             self.report("E311", Name("", node.start, node.end), str(error))
-
-    def _described(self, typed: TypedPart, lenient: bool) -> Argument:
-        schema = types.without_null(typed.schema) if lenient else typed.schema
-        return Argument(schema, typed.items)
 
     def _macro(self, node: CallNode, target: Node) -> TypedPart:
         over = self.value(target)

@@ -72,7 +72,9 @@ def follow(names: DeclaredNames, root: str, segments: list[Segment]) -> Resolved
         shown = written(root, [key if key is not None else ... for key in keys[: count - 1]])
         at = _into(at, segment, shown if count else "")
         if at.trouble:
-            note = _explained(at.trouble.note, names.uncertain.get(uncertain or ""))
+            note, doubt = at.trouble.note, names.uncertain.get(uncertain or "")
+            if doubt is not None and doubt.always:  # null, which has a remedy
+                note = note._replace(hint=doubt.hint)
             return at._replace(trouble=Trouble(note, count))
     if SOURCES in at.schema:
         at = ResolvedPath(types.common(list(at.schema[SOURCES].values())), at.root)
@@ -81,11 +83,6 @@ def follow(names: DeclaredNames, root: str, segments: list[Segment]) -> Resolved
     elif dotted in names.uncertain:
         at = at._replace(schema=types.or_null(at.schema))
     return at._replace(uncertain=uncertain)
-
-
-def _explained(note: Note, doubt: Note | None) -> Note:
-    """Return the problem inside a value. If the value is always null, add the remedy for that."""
-    return note if doubt is None or not doubt.always else note._replace(hint=doubt.hint)
 
 
 def _into(at: ResolvedPath, segment: Segment, shown: str) -> ResolvedPath:
@@ -172,7 +169,9 @@ def _property(
             return _property_of_one(resolved, root, key, shown, seen)
     more = schema.get("additionalProperties", not properties)
     if more is False and "patternProperties" not in schema:
-        return ResolvedPath({}, {}, Trouble(_undeclared(key, properties, shown), 0))
+        full = written(shown, [key]) if shown else key
+        note = Note("E301", f"'{full}' is not declared", suggestion(key, properties, shown))
+        return ResolvedPath({}, {}, Trouble(note, 0))
     return ResolvedPath(*resolve(more if isinstance(more, dict) else ANY, root))
 
 
@@ -209,12 +208,6 @@ def _into_each(
     if all(schema == names[0] for schema in names):
         return ResolvedPath(names[0], names[0])
     return ResolvedPath({SOURCES: dict(zip(sources, names, strict=True))}, root)
-
-
-def _undeclared(key: str, declared: Iterable[str], shown: str) -> Note:
-    """Report that a name is not declared, with a suggestion."""
-    full = written(shown, [key]) if shown else key
-    return Note("E301", f"'{full}' is not declared", suggestion(key, declared, shown))
 
 
 def suggestion(name: str, declared: Iterable[str], before: str = "") -> str | None:

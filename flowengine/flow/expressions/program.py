@@ -248,7 +248,9 @@ def _inner_list(node: Tree) -> Run:
 
 def _operation(name: str, nodes: list[Tree]) -> Run:
     """Return an operator or a standard function of CEL."""
-    function = OPERATIONS[name] if name in OPERATIONS else _standard_function(name)
+    function: Callable[..., Plain] = (
+        OPERATIONS.get(name) or STANDARD_FUNCTIONS.get(name) or TEXT_FUNCTIONS[name]
+    )
     runs = _operands(nodes)
 
     def applied(values: list[Plain]) -> Plain:
@@ -289,14 +291,6 @@ def _charged(
         if type(value) not in _SMALL:
             names.budget.charge_value(value)
     return result
-
-
-def _standard_function(name: str) -> Callable[..., Plain]:
-    """Return a standard function, which most processes do not need."""
-    if name in STANDARD_FUNCTIONS:
-        return STANDARD_FUNCTIONS[name]
-
-    return TEXT_FUNCTIONS[name]
 
 
 def _refusal(name: str, nodes: list[Tree], values: list[Plain]) -> NoValue:

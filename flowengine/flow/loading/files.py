@@ -196,7 +196,10 @@ class FlowFiles:
                 return None
             self.paths.append(full_path)
             folder = os.path.dirname(os.path.abspath(full_path))
-            self._load(source, folder, place, self._alone(prefix))
+            taken = {one.prefix for one in self._known.values() if one is not None}
+            numbers = (f"{prefix[:-1]}_{number}." for number in range(2, len(taken) + 3))
+            unused = next(one for one in (prefix, *numbers) if one not in taken)
+            self._load(source, folder, place, unused)
         return self._known[place]
 
     def _read(self, full_path: str, file: FlowFile, path: str, loc: Loc) -> Source | None:
@@ -216,12 +219,6 @@ class FlowFiles:
             return None
         return source
 
-    def _alone(self, prefix: str) -> str:
-        """Return an unused prefix."""
-        taken = {file.prefix for file in self._known.values() if file is not None}
-        numbers = (f"{prefix[:-1]}_{number}." for number in range(2, len(taken) + 3))
-        return next(one for one in (prefix, *numbers) if one not in taken)
-
     def _find(self, file: FlowFile, path: str, loc: Loc) -> str | None:
         """Return the path of a file for reports, or None if it does not exist."""
         if not may_read_files():
@@ -240,7 +237,10 @@ class FlowFiles:
                 return None
             full_path = os.path.join(folders[0], inside)
         else:
-            above = os.path.dirname(file.name) if self._is_beside(file) else file.folder
+            # Unlike that of a text, the name of a file leads to its directory.
+            named = os.path.dirname(file.name)
+            is_beside = os.path.realpath(named or ".") == os.path.realpath(file.folder)
+            above = named if is_beside else file.folder
             full_path = os.path.normpath(os.path.join(above, path))
         if not os.path.isfile(full_path):
             near = did_you_mean(os.path.basename(full_path), _beside(full_path))
@@ -248,10 +248,6 @@ class FlowFiles:
             file.report.at("E401", f"there is no file {path!r}", loc, hint)
             return None
         return full_path
-
-    def _is_beside(self, file: FlowFile) -> bool:
-        """Return whether the name of a file leads to its directory, unlike that of a text."""
-        return os.path.realpath(os.path.dirname(file.name) or ".") == os.path.realpath(file.folder)
 
     def around(self, file: FlowFile) -> list[FlowFile]:
         """Return a file and those that import it, directly or indirectly, the first file first."""

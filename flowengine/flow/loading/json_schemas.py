@@ -77,7 +77,8 @@ def _problems(
         return
     if not isinstance(schema, dict):
         message = f"expected a JSON Schema such as {{type: string}}, got {shown(schema)}"
-        yield Fault(loc, "E103", message, _as_type(schema))
+        hint = f"write {{type: {schema}}}" if schema in TYPES else None
+        yield Fault(loc, "E103", message, hint)
         return
     defs = schema.get("$defs", defs)
     is_changed = False
@@ -89,10 +90,6 @@ def _problems(
             yield problem
     if not is_changed:
         yield from _default(schema, loc, defs)
-
-
-def _as_type(schema: Any) -> str | None:
-    return f"write {{type: {schema}}}" if schema in TYPES else None
 
 
 def _keyword(key: str, value: Any, loc: Loc, more: frozenset[str], defs: Any) -> Iterator[Fault]:

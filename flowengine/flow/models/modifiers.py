@@ -460,11 +460,8 @@ class Next(Part):
         """Require at most one `else`."""
         yield from super().problems(given)
         for split in ("all", "first"):
-            yield from _else_problems(split, given.get(split))
-
-
-def _else_problems(split: str, entries: Any) -> Iterator[MappingProblem]:
-    if not isinstance(entries, list):
-        return
-    if sum(isinstance(entry, dict) and "else" in entry for entry in entries) > 1:
-        yield MappingProblem(split, "E103", f"{split!r} has more than one 'else'", "keep one")
+            entries = given.get(split)
+            parts = entries if isinstance(entries, list) else ()
+            if sum(isinstance(entry, dict) and "else" in entry for entry in parts) > 1:
+                message = f"{split!r} has more than one 'else'"
+                yield MappingProblem(split, "E103", message, "keep one")

@@ -58,7 +58,9 @@ class Reading:
             if key in data:
                 part.__dict__[name] = read[key](self, data[key], (*loc, key))
             elif info.is_required:
-                hint = _example(key, info)
+                example = info.examples[0]
+                is_short = isinstance(example, str | int)
+                hint = f"for example '{key}: {example}'" if is_short else f"add {key!r}"
                 self.refusals.append(
                     Fault((*loc, key), "E104", f"{cls.NOUN} needs {key!r}", hint, missing=True)
                 )
@@ -196,8 +198,3 @@ def _plain(kind: type) -> Reader:
         return None
 
     return read
-
-
-def _example(key: str, info: FieldInfo) -> str:
-    example = info.examples[0]
-    return f"for example '{key}: {example}'" if isinstance(example, str | int) else f"add {key!r}"

@@ -187,7 +187,8 @@ class Diagnostics:
             hint: The remedy.
             related: Other places involved, each with a description.
         """
-        self.add(Diagnostic(code, message, *_place(position), hint, tuple(related)))
+        file, line, column, length = position.file, position.line, position.column, position.length
+        self.add(Diagnostic(code, message, file, line, column, length, hint, tuple(related)))
 
     warning = error
     """The same for a warning, whose code begins with `W`."""
@@ -215,10 +216,6 @@ class Diagnostics:
 
     def _order(self, one: Diagnostic) -> tuple[int, int, int, str, str]:
         return (self._files[one.file], one.line, one.column, one.code, one.message)
-
-
-def _place(position: Position) -> tuple[str, int, int, int]:
-    return position.file, position.line, position.column, position.length
 
 
 def render(

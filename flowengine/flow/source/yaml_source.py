@@ -274,7 +274,13 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
         The source, with its errors in `problems`.
     """
     source = Source(name, text)
-    mended = for_parser(_without_foreign(source)) + ("" if text.endswith("\n") else "\n")
+    for match in islice(FOREIGN.finditer(text), MAX_SLIPS):
+        number = ord(match.group())  # the parser would take it for a line break
+        message = f"the character U+{number:04X} is in the text"
+        is_half = 0xD800 <= number < 0xE000
+        hint = "remove it" if is_half else f'write "\\u{number:04x}" in double quotes'
+        source.refuse(*match.span(), message, hint)
+    mended = for_parser(FOREIGN.sub(" ", text)) + ("" if text.endswith("\n") else "\n")
     slips: dict[int, Slip] = {}
     room = MAX_PARSED
     while True:
@@ -314,14 +320,3 @@ def _compose(source: Source, composer: Composer) -> yaml.YAMLError | None:
     except yaml.YAMLError as error:
         return error
     return None
-
-
-def _without_foreign(source: Source) -> str:
-    """Report characters that the parser takes for line breaks, and return the text without them."""
-    for match in islice(FOREIGN.finditer(source.text), MAX_SLIPS):
-        number = ord(match.group())
-        message = f"the character U+{number:04X} is in the text"
-        is_half = 0xD800 <= number < 0xE000
-        hint = "remove it" if is_half else f'write "\\u{number:04x}" in double quotes'
-        source.refuse(*match.span(), message, hint)
-    return FOREIGN.sub(" ", source.text)

@@ -21,7 +21,6 @@ from flowengine.sdk.texts.sizes import size_text
 from flowengine.store_folder import APPLICATION_ID, DATABASE, DEFAULT, STORED, in_use, state_folder
 from flowengine.util.files import MACHINE_FOLDER, user_folder
 
-_HEADER = b"SQLite format 3\0"
 _ID_AT = 68
 """Where the header of a database has its `application_id` (https://sqlite.org/fileformat.html)."""
 _STORED = frozenset(STORED)
@@ -136,7 +135,7 @@ def is_store(start: bytes) -> bool:
         start: Its first 100 bytes.
     """
     id = int.from_bytes(start[_ID_AT : _ID_AT + 4], "big")
-    return start.startswith(_HEADER) and id == APPLICATION_ID
+    return start.startswith(b"SQLite format 3\0") and id == APPLICATION_ID
 
 
 def _own_folders() -> tuple[str, ...]:

@@ -217,7 +217,9 @@ def _with_changed_parts(node: Node) -> Node:
     if node.get("config", {}).get("extra_fields_behavior") == "allow":
         return _with_any_others(node)
     match node["type"]:
-        case "union" if any(_is_text(choice) for choice in node["choices"]):
+        case "union" if any(
+            isinstance(one, dict) and one["type"] == "str" for one in node["choices"]
+        ):
             return {**node, "choices": [_never_text(choice) for choice in node["choices"]]}
         case "tagged-union":
             return {**node, "choices": _by_value(node["choices"])}
@@ -275,10 +277,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, bytes):
         value = b64encode(value).decode()
     return to_json(value, bytes_mode="base64", fallback=repr).decode()
-
-
-def _is_text(choice: Any) -> bool:
-    return isinstance(choice, dict) and choice["type"] == "str"
 
 
 def _never_text(choice: Any) -> Any:

@@ -23,7 +23,6 @@ UNKNOWN: Any = object()
 SCALARS = (str, int, float, bool)
 RENAMING = frozenset({"alias", "validation_alias", "serialization_alias", "alias_generator"})
 """Settings of fields and models that change the names of fields."""
-_HOOK = "__get_pydantic"
 _SERIALIZERS = frozenset({"field_serializer", "model_serializer"})
 _FIELDS = frozenset({"BaseModel", "RootModel", "TypedDict", "NamedTuple"})
 _WITHOUT = frozenset({"Generic", "Protocol", "ABC"})
@@ -61,7 +60,7 @@ def with_fields(node: ast.ClassDef, home: Module, read: Reader, declared: Contai
     """
     methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
     marks = {last_name(mark) for method in methods for mark in method.decorator_list}
-    if any(method.name.startswith(_HOOK) for method in methods) or marks & _SERIALIZERS:
+    if any(method.name.startswith("__get_pydantic") for method in methods) or marks & _SERIALIZERS:
         return unread(home.name, node.name, is_hooked=True)
     bases = [read.value(base, home) for base in node.bases]
     known = [base for base in bases if _is_base(base, declared)]

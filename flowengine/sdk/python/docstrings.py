@@ -55,7 +55,7 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
             descriptions |= known
             rest += [line, *left] if left else []
         elif _NUMPY.fullmatch(line) and _UNDERLINE.fullmatch(following):
-            end = next(_headings(lines, 2), len(lines))
+            end = next(_headings(lines), len(lines))
             known, left = _numpy(lines[2:end])
             descriptions |= known
             rest += [*lines[:2], *left] if left else []
@@ -90,9 +90,9 @@ def _end(lines: list[str], start: int, ends: Callable[[str], bool]) -> int:
     return next((at for at in range(start, len(lines)) if ends(lines[at])), len(lines))
 
 
-def _headings(lines: list[str], start: int) -> Iterator[int]:
+def _headings(lines: list[str]) -> Iterator[int]:
     """Yield the positions where sections in NumPy format begin."""
-    for at in range(start, len(lines) - 1):
+    for at in range(2, len(lines) - 1):
         if lines[at] and not lines[at][0].isspace() and _UNDERLINE.fullmatch(lines[at + 1]):
             yield at
 

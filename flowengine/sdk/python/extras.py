@@ -10,7 +10,6 @@ from urllib.parse import unquote, urlsplit
 
 from flowengine.errors import UsageError
 
-_NAME = "flowengine"
 _EXTRAS = {
     "ag_ui": "ag-ui", "docker": "docker", "litellm": "agents", "mcp": "mcp",
     "opentelemetry": "telemetry", "playwright": "browser", "temporalio": "temporal",
@@ -50,7 +49,7 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def install_command(extra: str, of: str = _NAME) -> str:
+def install_command(extra: str, of: str = "flowengine") -> str:
     """Return the command that installs an extra from the place of the installed distribution.
 
     Args:

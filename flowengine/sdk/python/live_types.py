@@ -208,8 +208,10 @@ class LiveTypes:
                 return {}
             if not isinstance(error, (python.carried_values.NoPlainForm, ValueError, SchemaError)):
                 raise
+            is_class = inspect.isclass(type)
+            named = f"{type.__module__}.{type.__qualname__}" if is_class else repr(type)
             raise UsageError(
-                f"{_named(type)} has no JSON Schema: {error}",
+                f"{named} has no JSON Schema: {error}",
                 hint="give a type of data, or a JSON Schema as a dict",
             ) from None
         definitions = schema.pop("$defs", {})
@@ -351,7 +353,3 @@ def needed(schema: Schema, definitions: Schema) -> Schema:
             merged[name] = definitions[name]
             pending += references(definitions[name])
     return merged
-
-
-def _named(type: Any) -> str:
-    return f"{type.__module__}.{type.__qualname__}" if inspect.isclass(type) else repr(type)

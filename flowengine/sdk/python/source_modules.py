@@ -47,7 +47,7 @@ class Module:
     def _bind(self, node: ast.stmt) -> None:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                if not _is_overload(node):
+                if not any(last_name(item) == "overload" for item in node.decorator_list):
                     self.names[node.name] = node
                 self.open |= node.name == "__getattr__"
             case ast.Assign():
@@ -195,10 +195,6 @@ def absolute(node: ast.ImportFrom, module: Module) -> str:
     package = module.package.split(".")
     base = ".".join(package[: len(package) - node.level + 1])
     return ".".join(part for part in (base, node.module) if part)
-
-
-def _is_overload(node: ast.stmt) -> bool:
-    return any(last_name(item) == "overload" for item in getattr(node, "decorator_list", []))
 
 
 def last_name(node: ast.AST) -> str:

@@ -333,7 +333,10 @@ async def requested(
     """
     url, method = chain[-1], request.method
     own = request.own if all(_is_same_server(chain[0], each) for each in chain) else {}
-    sent = {"Accept-Encoding": "gzip, deflate", **request.headers, **_authorization(url), **own}
+    sent = {"Accept-Encoding": "gzip, deflate", **request.headers}
+    if url.credentials:
+        sent["Authorization"] = f"Basic {b64encode(url.credentials.encode()).decode()}"
+    sent |= own
     # Of duplicates, the last one counts.
     folded = {name.lower(): value for name, value in sent.items()}
     body = request.body if len(chain) == 1 else b""
@@ -415,10 +418,3 @@ def _is_same_server(first: Url, other: Url) -> bool:
         return True
     upgraded = (first.scheme, first.port, other.scheme, other.port) == ("http", 80, "https", 443)
     return upgraded and first.host == other.host
-
-
-def _authorization(url: Url) -> Mapping[str, str]:
-    """Return the header for the credentials in an address, if any."""
-    if not url.credentials:
-        return {}
-    return {"Authorization": f"Basic {b64encode(url.credentials.encode()).decode()}"}

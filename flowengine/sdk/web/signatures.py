@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 
-_PREFIX = "whsec_"
-
 
 def signing_key(text: str) -> bytes:
     """Return the key that a secret stands for.
@@ -20,7 +18,7 @@ def signing_key(text: str) -> bytes:
         ValueError: It is not base64.
     """
     try:
-        return b64decode(text.removeprefix(_PREFIX), validate=True)
+        return b64decode(text.removeprefix("whsec_"), validate=True)
     except ValueError:
         raise ValueError("it is not base64, as Standard Webhooks require") from None
 

@@ -32,14 +32,13 @@ GRACE_SECONDS = 5.0
 _CALLER = "flowengine.caller"
 
 
-def mcp_routes(application: Application, calls: ToolCalls | None = None) -> list[PathRoute]:
+def mcp_routes(application: Application) -> list[PathRoute]:
     """Return the routes of MCP.
 
     Args:
         application: The server.
-        calls: Answers the calls. Default: with the usual patience.
     """
-    return [PathRoute(PATH, _Door(application, calls))]
+    return [PathRoute(PATH, _Door(application))]
 
 
 class _Door:
@@ -47,12 +46,10 @@ class _Door:
 
     Args:
         application: The server.
-        calls: Answers the calls of tools.
     """
 
-    def __init__(self, application: Application, calls: ToolCalls | None) -> None:
+    def __init__(self, application: Application) -> None:
         self._application = application
-        self._calls = calls
         self._manager: StreamableHTTPSessionManager | None = None
         self._opening = asyncio.Lock()
         self._running: asyncio.Task[None] | None = None
@@ -108,7 +105,7 @@ class _Door:
         async with self._opening:
             if self._manager is None:
                 try:
-                    manager = await on_thread(lambda: _manager(self._application, self._calls))
+                    manager = await on_thread(lambda: _manager(self._application))
                 except ModuleNotFoundError as error:
                     raise RequestRefused(
                         501,
@@ -138,10 +135,10 @@ class _Door:
                         await self._idle.wait()
 
 
-def _manager(application: Application, calls: ToolCalls | None) -> StreamableHTTPSessionManager:
+def _manager(application: Application) -> StreamableHTTPSessionManager:
     return UserSessions(
         SESSIONS,
-        mcp_server(calls or ToolCalls(application), lambda ctx: ctx.request.scope[_CALLER]),
+        mcp_server(ToolCalls(application), lambda ctx: ctx.request.scope[_CALLER]),
         session_idle_timeout=IDLE_SECONDS,
         max_sessions=MOST_SESSIONS,
     )

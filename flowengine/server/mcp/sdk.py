@@ -23,7 +23,6 @@ from flowengine.errors import FlowEngineError, InputError
 from flowengine.server.mcp import tools
 from flowengine.server.mcp.calls import (
     Caller,
-    CallProgress,
     TakenAnswers,
     ToolCalls,
     ToolClient,
@@ -61,7 +60,11 @@ async def _call(
             raise MCPError(types.INVALID_PARAMS, error.message) from None
         progress = await calls.find(caller, known.execution, flow)
         progress = progress._replace(passed=known.passed)
-        taken = await _decide(calls, caller, progress, params.input_responses or {})
+        responses: Mapping[str, Any] = params.input_responses or {}
+        for wait, response in responses.items():
+            is_answer = wait in progress.passed and isinstance(response, types.ElicitResult)
+            if is_answer and response.action == "accept":
+                taken = taken.add(wait, await calls.decide(caller, progress, wait, response))
     elif flow is None:
         progress = await calls.find(caller, execution or "", None)
     else:
@@ -70,18 +73,6 @@ async def _call(
     if isinstance(result, types.InputRequiredResult):
         return result
     return _result(result, failed=result["status"] in ENDED and result["status"] != "succeeded")
-
-
-async def _decide(
-    calls: ToolCalls, caller: Caller, progress: CallProgress, responses: Mapping[str, Any]
-) -> TakenAnswers:
-    """Decide by the answers that came with a repeated call."""
-    taken = TakenAnswers()
-    for wait, response in responses.items():
-        is_answer = wait in progress.passed and isinstance(response, types.ElicitResult)
-        if is_answer and response.action == "accept":
-            taken = taken.add(wait, await calls.decide(caller, progress, wait, response))
-    return taken
 
 
 def _asked_for(given: Mapping[str, Any]) -> tuple[str | None, float]:

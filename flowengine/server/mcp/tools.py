@@ -115,8 +115,9 @@ def _startable(call: ApiCall) -> list[str]:
 
 def _tool(flow: LoadedFlow) -> types.Tool | None:
     """Return a flow as a tool, or None if it needs a path."""
-    given = dict(_arguments(flow.inputs))
-    required = [name for name, schema in flow.inputs.items() if _is_required(schema)]
+    inputs = flow.inputs.items()
+    given = {name: schema for name, schema in inputs if not names_path(schema)}
+    required = [n for n, one in inputs if not isinstance(one, Mapping) or "default" not in one]
     if not given.keys() >= {*required}:
         return None
     schema: dict[str, Any] = {"type": "object", "properties": given, "additionalProperties": False}
@@ -134,17 +135,6 @@ def _tool(flow: LoadedFlow) -> types.Tool | None:
         input_schema=schema,
         output_schema=OUTPUT,
     )
-
-
-def _arguments(inputs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the inputs that a caller may give."""
-    for name, schema in inputs.items():
-        if not names_path(schema):
-            yield name, schema
-
-
-def _is_required(schema: Any) -> bool:
-    return not isinstance(schema, Mapping) or "default" not in schema
 
 
 # Questions to users as forms of MCP (elicitation), and decisions from their answers.
@@ -297,9 +287,6 @@ def _lines(wait: Mapping[str, Any]) -> Iterator[str]:
         if value in (None, "", {}, []):
             continue
         yield f"{part}:"
-        text = value if isinstance(value, str) else _json(value)
-        yield from (f"  {line}" for line in printable_lines(text).split("\n"))
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+        yield from (f"  {line}" for line in printable_lines(value).split("\n"))
