@@ -1,12 +1,12 @@
 """Stored executions at a snapshot, and the events since.
 
 A state contains the current work of an execution: its open steps, and the items of its maps. Ended
-steps are in the index that is stored beside the snapshot.
+steps have rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,10 +19,13 @@ from flowengine.engines.executions.linked_flows import (
     replayed,
     state_before_retry,
     unpacked,
+    walk_on,
 )
+from flowengine.engines.executions.moments import Moment
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.shapes import Sound, check_state
 from flowengine.kernel import Graph, new_state
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event
 from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.state.records import State
@@ -64,6 +67,27 @@ def read_snapshot(
         check_state(state, new_state(), f"the snapshot of execution {execution}")
     tail, graph = unpacked(execution, loaded.tail), flows.by_hash(hash).graph
     return AtSnapshot(hash, graph, state, number, tail)
+
+
+def walk_since(
+    store: HistoryPort,
+    flows: LinkedFlows,
+    execution: str,
+    start: AtSnapshot,
+    observe: list[Observation] | None = None,
+) -> Iterator[Moment]:
+    """Walk through the events since a snapshot, which may be retries.
+
+    Args:
+        store: Contains the execution.
+        flows: The flows of the store.
+        execution: Full id.
+        start: The snapshot. Its state is changed in place, and its events may grow.
+        observe: Receives the observations of each activation.
+    """
+    before = partial(state_at_retry, store, flows, execution)
+    at = start.hash, start.graph, start.state, start.number, start.tail
+    return walk_on(flows, *at, before, observe)
 
 
 def state_at_retry(

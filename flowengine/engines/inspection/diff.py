@@ -14,10 +14,10 @@ from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.engines.executions.linked_flows import apply, first_form, line, read, walk_on
+from flowengine.engines.executions.linked_flows import apply, first_form, line, read
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
-from flowengine.engines.snapshots import read_snapshot
+from flowengine.engines.snapshots import read_snapshot, walk_since
 from flowengine.engines.step_queries import rows_before
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
@@ -207,8 +207,7 @@ def _state_after(host: Host, record: ExecutionRecord, count: int) -> tuple[Graph
     """Return the flow and the state of an execution after a number of events."""
     near = read_snapshot(host.store, host.flows, record.id, count)
     graph, state = near.graph, near.state
-    at = record.hash, graph, state, near.number, near.tail
-    for moment in walk_on(host.flows, *at):
+    for moment in walk_since(host.store, host.flows, record.id, near):
         graph, state = moment.graph, moment.state
     return graph, state
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-from flowengine.engines.executions.linked_flows import unpacked, walk_on
+from flowengine.engines.executions.linked_flows import unpacked
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.views import entry_view
 from flowengine.engines.host import Host
 from flowengine.engines.infos import EventFilter, StoreEvent
 from flowengine.engines.results import ENDED
-from flowengine.engines.snapshots import AtSnapshot, read_snapshot, state_at_retry
+from flowengine.engines.snapshots import AtSnapshot, read_snapshot, walk_since
 from flowengine.errors import FlowEngineError
 from flowengine.journal.records import ExecutionRecord, Numbered
 
@@ -103,8 +102,7 @@ def moments(host: Host, execution: str, since: int = 0) -> Iterator[Moment | Non
 
 def _moments(host: Host, execution: str, start: AtSnapshot) -> Iterator[Moment | None]:
     store, state, following, events = host.store, start.state, start.number, start.tail
-    before = partial(state_at_retry, store, host.flows, execution)
-    walked = walk_on(host.flows, start.hash, start.graph, state, following, events, before)
+    walked = walk_since(store, host.flows, execution, start)
     end = following + len(events)
     has_ended = state["status"] in ENDED
     while True:

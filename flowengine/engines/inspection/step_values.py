@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from functools import partial
 from itertools import islice
 
-from flowengine.engines.executions.linked_flows import LinkedFlows, unpacked, walk_on
+from flowengine.engines.executions.linked_flows import LinkedFlows, unpacked
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.step_rows import notes_of
 from flowengine.engines.inspection.steps import StepValues
-from flowengine.engines.snapshots import read_snapshot, state_at_retry
+from flowengine.engines.snapshots import read_snapshot, walk_since
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import ExecutionRecord, StepRow
 from flowengine.kernel.commands import Observation
@@ -44,7 +43,7 @@ def find_values(
     """
     seen, events = list[Observation](), list[Event]()
     moments: Iterator[Moment] = iter(())
-    following, back = 0, partial(state_at_retry, store, flows, record.id)
+    following = 0
     longest = LONG if len(wanted) <= _MOST_EVENTS else len(wanted) * LONG
     for number, addresses in sorted(wanted.items()):
         between = number + 1 - following
@@ -53,8 +52,7 @@ def find_values(
         else:
             near = read_snapshot(store, flows, record.id, number + 1)
             events, following = near.tail, near.number
-            at = record.hash, near.graph, near.state, following, events
-            moments = walk_on(flows, *at, back, seen)
+            moments = walk_since(store, flows, record.id, near, seen)
         for moment in islice(moments, number + 1 - following):
             if moment.number == number:
                 own = [each for each in seen if each.address in addresses]

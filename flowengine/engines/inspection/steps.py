@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from flowengine import registry
@@ -18,13 +18,12 @@ from flowengine.engines.executions.linked_flows import (
     read,
     unpacked,
     walk,
-    walk_on,
 )
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.step_rows import WHOLE, StepRows, at_work, notes_of
 from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo, StepOrder
 from flowengine.engines.people.waits import decision_view
-from flowengine.engines.snapshots import read_snapshot, state_at_retry
+from flowengine.engines.snapshots import read_snapshot, walk_since
 from flowengine.errors import NotFound
 from flowengine.journal.encoding import unpack
 from flowengine.journal.reading import HistoryPort
@@ -156,9 +155,8 @@ class Steps:
         near = read_snapshot(store, flows, record.id, until)
         begin: Any = {"type": "", "at": near.state["now"]}
         last = Moment(near.number - 1, begin, None, None, near.state, near.graph)
-        at = record.hash, near.graph, near.state, near.number, near.tail
         events = dict[int, Event]()
-        for last in walk_on(flows, *at, partial(state_at_retry, store, flows, record.id)):
+        for last in walk_since(store, flows, record.id, near):
             events[last.number] = last.event
         return cls(
             table,
