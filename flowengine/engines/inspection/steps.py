@@ -107,22 +107,30 @@ class Steps:
         self._specs: dict[str, Any] = {}
         self._rows: dict[int, StepRow] = {}
         self._statuses: dict[str, str] | None = None
-        self._numbers: dict[str, int] = {}
+
+    @cached_property
+    def _index(self) -> Sequence[tuple[int, str, str, str, bool]]:
+        return step_queries.states(self.table, self.count)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
         """Address → number of its last row."""
-        self._earlier = defaultdict[str, list[int]](list)
+        return {address: number for number, address, *_ in self._index}
+
+    @cached_property
+    def _earlier(self) -> Mapping[str, list[int]]:
         """Address → numbers of the rows before that."""
+        earlier = defaultdict[str, list[int]](list)
+        for number, address, *_ in self._index if len(self._numbers) < len(self._index) else ():
+            if self._numbers[address] != number:
+                earlier[address].append(number)
+        return earlier
 
     @cached_property
     def states(self) -> dict[str, tuple[str, str]]:
         """Address → step id and status, in order of beginning."""
-        index = step_queries.states(self.table, self.count)
-        self._numbers |= {address: number for number, address, *_ in index}
-        if len(self._numbers) < len(index):
-            for number, address, *_ in index:
-                if self._numbers[address] != number:
-                    self._earlier[address].append(number)
-        states = {address: (step, status) for _, address, step, status, _ in index}
-        self._read_rows(number for number, *_, is_over in index if not is_over)
+        states = {address: (step, status) for _, address, step, status, _ in self._index}
+        self._read_rows(number for number, *_, is_over in self._index if not is_over)
         for row in self._rows.values():
             if self._numbers.get(row.address) == row.number:
                 states[row.address] = row.step, row.status
@@ -189,7 +197,6 @@ class Steps:
 
     def rows(self, address: str) -> list[StepRow]:
         """Return the rows of a step, in order of beginning. The last one shows it."""
-        assert address in self.states
         numbers = [*self._earlier.get(address, ()), self._numbers[address]]
         for number in numbers:
             if number not in self._rows:  # those of the next steps are shown, too
