@@ -51,7 +51,7 @@ Out = TypeVar("Out", default=Any)
 Deps = TypeVar("Deps", default=Any)
 """The class of the object that its functions take."""
 
-LAST = ("fail", "answer")
+AT_LIMIT = ("fail", "answer")
 _DATA = (str, int, float, bool, bytes, list, dict, tuple, set)
 
 
@@ -59,19 +59,19 @@ def turn_limit(spec: int | Mapping[str, Any]) -> dict[str, Any]:
     """Return the turn limit for a value of `max_turns`, in long form.
 
     Args:
-        spec: A number, or `{"count": 10, "last": "answer"}`. The `last` turn fails, or makes the
-            model answer without tools.
+        spec: A number, or `{"count": 10, "then": "answer"}`. `then` decides about the last turn:
+            it fails, or the model answers without tools.
 
     Raises:
         UsageError: The value has another form.
     """
     given = dict(spec) if isinstance(spec, Mapping) else {"count": spec}
-    limit = {"count": TURNS, "last": "fail", **given}
+    limit = {"count": TURNS, "then": "fail", **given}
     turns = limit["count"]
-    if len(limit) > 2 or type(turns) is not int or turns < 1 or limit["last"] not in LAST:
+    if len(limit) > 2 or type(turns) is not int or turns < 1 or limit["then"] not in AT_LIMIT:
         raise UsageError(
             f"max_turns is {spec!r}",
-            hint="give a whole number from 1 on, or {'count': 10, 'last': 'answer'}",
+            hint="give a whole number from 1 on, or {'count': 10, 'then': 'answer'}",
         )
     return limit
 
@@ -156,10 +156,10 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
     """The class of an object that a run is given as `deps`. Tools, checks and instructions receive
     it through a parameter of this class. It is never stored, and the model never sees it."""
     context: dict[str, Any] | str | Callable[..., str] | None = None
-    """`{"max_tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits
-    the model. `max_tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or
-    a function that takes `messages`, optionally `summary`, and returns the new summary. A string is
-    short for `{"reduce": string}`. With `"clear": 3`, long results that came before the newest 3
+    """`{"tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits the
+    model. `tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or a
+    function that takes `messages`, optionally `summary`, and returns the new summary. A string is
+    short for `{"reduce": string}`. With `"keep": 3`, long results that came before the newest 3
     replies become notes first. None: a run that exceeds the limit fails."""
     checks: list[Any] = Field(default_factory=list)
     """Functions that check the prompts of the agent, `{"before": on_topic}`, and its answers,

@@ -114,7 +114,7 @@ _OPTIONS = {
 _VALUES = {
     "deps": "give the class: Agent(deps=Deps), and its object to the run",
     "instructions": "write one text, or a function that returns it",
-    "context": "write Agent(context={'max_tokens': 50_000})",
+    "context": "write Agent(context={'tokens': 50_000})",
     "settings": "write Agent(settings={'temperature': 0})",
     "model": "write the name of one: Agent(model='openai/gpt-5')",
     "approvals": "write Agent(approvals={'refund': 'ask'})",

@@ -82,7 +82,7 @@ def generate(
         name: `agent` or `alias.agent`.
         declarations: Declarations of the file that names it.
         chat: Whether a person is asked for the next message after each answer.
-        max_turns: Overrides the agent's limit: its `count`, and the purpose of the `last` turn.
+        max_turns: Overrides the agent's limit: its `count`, and `then`, the use of the last turn.
         execute_tools: Whether tool calls are run. Otherwise the first call ends the work.
         whole: Whether the flow takes a whole conversation and returns it with the answer.
     """
@@ -136,7 +136,7 @@ def generate(
 
 
 def _turns(limit: Mapping[str, Plain]) -> dict[str, Any]:
-    return {"max_turns": limit.get("count", TURNS), "last": limit.get("last", "fail")}
+    return {"max_turns": limit.get("count", TURNS), "last": limit.get("then", "fail")}
 
 
 def _closure(first: Declared) -> dict[str, Declared]:
@@ -327,9 +327,9 @@ class AgentReader:
         entry = self.entry.get("context")
         if entry is None:
             return None
-        most, how = entry.get("max_tokens"), entry.get("reduce", "drop")
+        most, how = entry.get("tokens"), entry.get("reduce", "drop")
         room = 0 if how == "drop" else SUMMARY if most is None else min(SUMMARY, most)
-        about = {"max_tokens": most, "room": room, "clear": entry.get("clear", 0)}
+        about = {"max_tokens": most, "room": room, "clear": entry.get("keep", 0)}
         if how in REDUCTIONS:
             return {**about, "rule": how}
         made = self._summarizer(how, self._loc("context", "reduce"), REDUCTIONS, "reduce", room)
@@ -551,7 +551,7 @@ class AgentReader:
             "skills": SKILL_TOOLS if "skills" in self.entry else (),
             "code": [RUN] if "code" in self.entry else (),
             "defer": [FIND] if "defer" in self.entry else (),
-            "context.clear": [READ_RESULT] if "clear" in (self.entry.get("context") or {}) else (),
+            "context.keep": [READ_RESULT] if "keep" in (self.entry.get("context") or {}) else (),
             "finish": CASE_TOOLS,
         }
         for key, names in own.items():

@@ -63,7 +63,7 @@ def described(
     Args:
         agents: The agents. The first one starts. Handoff targets are found in their functions.
         model: Overrides the model of every agent.
-        max_turns: Maximum model calls: a number, or `{"count": 10, "last": "answer"}`.
+        max_turns: Maximum model calls: a number, or `{"count": 10, "then": "answer"}`.
         execute_tools: Whether calls are run.
         chat: Whether the user is asked for the next message after each answer.
         budget: As in a flow.

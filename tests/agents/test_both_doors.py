@@ -161,10 +161,10 @@ DOORS: dict[str, Sequence[Door]] = {
             {"max_turns": 2},
         ),
         Door(
-            "max_turns: {count: 2, last: answer}\n    tools: [add]",
+            "max_turns: {count: 2, then: answer}\n    tools: [add]",
             lambda: {"functions": [tools.add]},
             [ADD, {"text": "3, I think"}],
-            {"max_turns": {"count": 2, "last": "answer"}},
+            {"max_turns": {"count": 2, "then": "answer"}},
         ),
     ],
     "repeats": [
@@ -214,8 +214,8 @@ DOORS: dict[str, Sequence[Door]] = {
     ],
     "context": [
         Door(
-            f"context: {{max_tokens: 5000, reduce: {how}}}\n    tools: [page]",
-            partial(dict, context={"max_tokens": 5000, "reduce": said}, functions=[tools.page]),
+            f"context: {{tokens: 5000, reduce: {how}}}\n    tools: [page]",
+            partial(dict, context={"tokens": 5000, "reduce": said}, functions=[tools.page]),
             [
                 *({"calls": [call("page", n=n)]} for n in range(8)),
                 {"text": "3"},

@@ -194,7 +194,7 @@ def test_what_a_check_says_to_the_model_follows_the_message(tmp_path: Path) -> N
 
 
 def test_a_tool_that_cannot_summarize_is_told_and_nothing_is_left_out(tmp_path: Path) -> None:
-    context = "context: {max_tokens: 500, reduce: shorten}"
+    context = "context: {tokens: 500, reduce: shorten}"
     case = checked(tmp_path, context, [{"text": "x" * 900}] * 3)
 
     first, second = "a" * 900, "b" * 900

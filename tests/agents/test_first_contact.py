@@ -343,7 +343,7 @@ MISTAKES: dict[str, tuple[Made, str, str]] = {
         "among its 'tools'",
     ),
     "a list of instructions": (_given(instructions=["Be brief."]), "be text", "one text"),
-    "a number as the context": (_given(context=5000), "be a mapping", "'max_tokens'"),
+    "a number as the context": (_given(context=5000), "be a mapping", "'tokens'"),
     "text as settings": (_given(settings="cold"), "be a mapping", "Agent(settings="),
     "text as retry": (_given(retry="often"), "be a mapping", "Agent(retry=3)"),
     "a model that is no text": (_given(model=object()), "be text", "openai/"),

@@ -50,7 +50,7 @@ def case(folder: Path, how: str, script: list[Any]) -> Case:
 def test_what_a_handoff_withholds_is_not_shown_by_a_later_reduction(tmp_path: Path) -> None:
     adds = [{"calls": [call("add", f"a{n}", a=n, b=n)]} for n in range(40)]
     text = AGENTS.replace("HOW", "sees: args").replace("max_turns: 30", "")
-    text = text.replace("You are second.\n", "You are second.\n  context: {max_tokens: 600}\n")
+    text = text.replace("You are second.\n", "You are second.\n  context: {tokens: 600}\n")
     text = text.replace("You are first.\n", "You are first.\n  max_turns: 60\n")
     one = case(tmp_path, "sees: args", [{"calls": [call("transfer_to_second")]}, *adds,
                                         {"text": "so"}])  # fmt: skip

@@ -175,8 +175,9 @@ class MaxTurns(Part):
 
     count: Positive = Field(default=30, examples=[10])
     """The number of calls of a model."""
-    last: Literal["fail", "answer"] = Field(default="fail", examples=["answer"])
-    """The last call: with tools like the others, or without tools, so that it returns an answer."""
+    then: Literal["fail", "answer"] = Field(default="fail", examples=["answer"])
+    """The effect of the limit: the agent fails, or its last call is made without tools, so that it
+    returns an answer."""
 
 
 class ContextWindow(Part):
@@ -185,12 +186,12 @@ class ContextWindow(Part):
     NOUN = "'context'"
     MAIN = "reduce"
 
-    max_tokens: Positive | None = Field(default=None, examples=[50_000])
+    tokens: Positive | None = Field(default=None, examples=[50_000])
     """Maximum tokens of a request, estimated. Default: the context window of the model."""
     reduce: Text = Field(default="drop", examples=["summarize"])
     """How the oldest messages are reduced: `drop` omits them, `summarize` has the model summarize
     them, and the name of a tool has that tool summarize them."""
-    clear: Positive | None = Field(default=None, examples=[3])
+    keep: Positive | None = Field(default=None, examples=[3])
     """The number of newest replies whose results stay when older long results are replaced by
     notes, before any message is left out. The model reads one again with `read_result`."""
 
@@ -355,7 +356,7 @@ class Agent(Part):
     )
     """Settings passed to the provider. They may name secrets."""
     context: ContextWindow | None = Field(
-        default=None, examples=[{"max_tokens": 50_000, "reduce": "summarize"}]
+        default=None, examples=[{"tokens": 50_000, "reduce": "summarize"}]
     )
     """The reduction of a conversation that exceeds the context window. Default: the agent fails."""
     checks: list[Check] = Field(
