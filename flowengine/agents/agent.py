@@ -92,14 +92,14 @@ class Handoff:
         agent: The other agent.
         args: Form of the arguments that the model passes: a type with fields, such as a pydantic
             model, or a JSON Schema of an object. They become the context variable `handoff`.
-        sees: The part of the earlier conversation that the other agent sees: `all`, `text`
+        context: The part of the earlier conversation that the other agent sees: `all`, `text`
             (without calls and results), `args` (the call of the handoff alone), a number of newest
             messages, or a function that takes `messages` and returns a summary.
     """
 
     agent: AgentDefinition
     args: Any = None
-    sees: str | int | Callable[..., str] = "all"
+    context: str | int | Callable[..., str] = "all"
 
 
 class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
@@ -280,7 +280,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
         reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
         entries = [entry for entry in (*self.checks, *self.hooks) if isinstance(entry, Mapping)]
         values = [value for entry in entries for value in entry.values()]
-        values += [entry.sees for entry in self.handoffs if isinstance(entry, Handoff)]
+        values += [entry.context for entry in self.handoffs if isinstance(entry, Handoff)]
         return [value for value in (*values, reduce) if is_tool(value)]
 
     def deps_parameters(self) -> list[str]:
@@ -348,7 +348,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
             description: Description for the calling model. Default: that of the agent.
             max_turns: Turn limit of each call, as for `Runner.run`.
             background: Whether a call starts a separate execution, which the calling agent does not
-                wait for. `{"at_once": 50, "total": 500}` sets its bounds.
+                wait for. `{"max": 50, "count": 500}` sets its bounds.
 
         Returns:
             The tool.

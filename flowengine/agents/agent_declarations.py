@@ -326,7 +326,7 @@ class _Writer:
             return self.ids[handoff.name]
         args = literal_text(agent.form_of("handoffs", handoff.args))
         entry: dict[str, Plain] = {"agent": self.ids[handoff.agent.name], "args": args}
-        entry["sees"] = self._with_tools(agent, handoff.sees)
+        entry["context"] = self._with_tools(agent, handoff.context)
         return {name: value for name, value in entry.items() if value not in (None, "all")}
 
     def _with_tools(self, agent: AgentDefinition, value: Any) -> Plain:

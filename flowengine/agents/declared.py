@@ -51,7 +51,7 @@ CHOICES = ("auto", "none", "required")
 _WAYS = ("handoffs", "tool_handoffs")
 """Keys that list the agents an agent can hand off to."""
 SEES = ("all", "text", "args")
-"""The named options of `sees`. Others are a number of messages, and a summary by a tool."""
+"""The named options of `context` of a handoff. Others: a number of messages, or a tool."""
 _ENVIRONMENTS = "_environments"
 """The input for the arguments of environments that contain expressions."""
 _CONTEXT = "_context"
@@ -338,12 +338,12 @@ class AgentReader:
     def _filters(self) -> dict[str, Plain]:
         """Return the filters of its handoffs, and the schemas of their arguments.
 
-        A filter is the part of the conversation that an agent `sees` after a handoff, if not all.
+        A filter is the part of the conversation that an agent sees after a handoff, if not all.
         """
         filters: dict[str, Plain] = {}
         arguments: dict[str, Plain] = {}
         for place, entry in enumerate(self.entry.get("handoffs", [])):
-            called, sees = self.handoffs.get(entry["agent"]), entry.get("sees")
+            called, sees = self.handoffs.get(entry["agent"]), entry.get("context")
             args, loc = entry.get("args"), self._loc("handoffs", place)
             if called is None:  # reported already
                 continue
@@ -357,7 +357,7 @@ class AgentReader:
                 filters[called] = {"sees": sees}
             elif sees is not None and sees not in SEES:
                 at = f"handoff.{called}"
-                made = self._summarizer(sees, (*loc, "sees"), SEES, at, SUMMARY)
+                made = self._summarizer(sees, (*loc, "context"), SEES, at, SUMMARY)
                 if made is not None:
                     filters[called] = {"sees": "summary", "tool": made}
         return {"filters": filters, **({"handoff_arguments": arguments} if arguments else {})}

@@ -69,7 +69,7 @@ steps:
       subject: {amount: 3}
       edit: [amount]
       form: {type: object, properties: {code: {type: string}}, required: [code]}
-      choices: [approve, {id: reject, comment: required, label: No, counts_as: reject}]
+      choices: [approve, {id: reject, comment: required, title: No, as: reject}]
       assignees: ["group:finance", "${{ inputs.boss }}"]
       exclude: ${{ inputs.others }}
       need: 2
@@ -80,7 +80,7 @@ steps:
       remind: 8h
       escalate: [{after: 1d, to: ["user:cfo"], replace: true}]
       batch: all
-      attachments: []
+      files: []
     set: {notes: one}
     next: {outcome: {approve: both, else: end}}
   - id: both

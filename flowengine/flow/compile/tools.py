@@ -334,7 +334,7 @@ class Tools:
         callee.on_crash, callee.needs = model.on_crash, model.needs
         if model.background is not None:
             bounds = model.background
-            callee.background = {"at_once": bounds.at_once, "total": bounds.total}
+            callee.background = {"at_once": bounds.max, "total": bounds.count}
         if model.preview is not None:
             callee.preview = self._preview(model.preview, (*model.loc, "preview"))
         callee.identity = _version(callee, model)

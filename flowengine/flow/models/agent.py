@@ -218,7 +218,7 @@ class Handoff(Part):
     )
     """JSON Schema of the arguments, an object, that the model passes. They become the context
     variable `handoff`."""
-    sees: Annotated[
+    context: Annotated[
         Any,
         CheckedType(_sees),
         AsSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
@@ -320,7 +320,7 @@ class Agent(Part):
     """Directories with a `SKILL.md`, as paths or globs relative to the flow file. The model
     receives their names and descriptions, and reads the rest when it needs it."""
     handoffs: list[Handoff] = Field(
-        default=[], examples=[["writer", {"agent": "billing", "sees": "text"}]]
+        default=[], examples=[["writer", {"agent": "billing", "context": "text"}]]
     )
     """Agents to which it may hand over the conversation."""
     tool_handoffs: list[AgentName] = Field(default=[], examples=[["billing"]])
