@@ -52,6 +52,8 @@ Deps = TypeVar("Deps", default=Any)
 """The class of the object that its functions take."""
 
 AT_LIMIT = ("fail", "answer")
+_CHECK = "say {'before': function} or {'after': function}"
+_HOOK = "say {'before': 'call', 'call': function}, with 'before' or 'after' a 'turn' or a 'call'"
 _DATA = (str, int, float, bool, bytes, list, dict, tuple, set)
 
 
@@ -167,9 +169,9 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
     `"then": "end"` ends the work, and `"then": "tell"` sends the error to the model. Default: `end`
     for prompts, `tell` for answers."""
     hooks: list[Any] = Field(default_factory=list)
-    """Functions around its turns and calls: `{"before_call": f, "tools": ["refund_*"]}`,
-    `{"after_call": f}`, `{"before_turn": f}`, `{"after_turn": f}`. Each takes the arguments that it
-    names, and returns None or the changes. The first one is the outermost."""
+    """Functions around its turns and calls: `{"before": "call", "call": f, "tools": ["refund_*"]}`.
+    `before` and `after` are `turn` or `call`. Each function takes the arguments that it names, and
+    returns None or the changes. The first one is the outermost."""
     defer: list[str] = Field(default_factory=list)
     """Names or globs of those of its tools that the model is offered only once it has found them,
     by the tool `find_tools` that it receives then."""
@@ -239,14 +241,10 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
                         hint="rename one: a model calls them by their names",
                     )
                 names.append(name)
-            for field, key in (("checks", "before"), ("hooks", "before_call")):
+            for field, form in (("checks", _CHECK), ("hooks", _HOOK)):
                 for place, entry in enumerate(getattr(self, field)):
                     if not isinstance(entry, Mapping):
-                        raise UsageError(
-                            f"{field}[{place}] is {in_words(entry)}",
-                            hint=f"say {{'{key}': function}} or {{'{key.replace('before', 'after')}"
-                            "': function}",
-                        )
+                        raise UsageError(f"{field}[{place}] is {in_words(entry)}", hint=form)
             for function in self.helper_functions:
                 self._tool_name(function)
 

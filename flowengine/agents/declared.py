@@ -443,24 +443,25 @@ class AgentReader:
             return (
                 "'then' sends the error to the model, which must know the error before it answers"
             )
-        if any("before_turn" in hook for hook in self.entry.get("hooks", [])):
-            return "a hook 'before_turn' decides about the request, after the checks"
+        if any(hook.get("before") == "turn" for hook in self.entry.get("hooks", [])):
+            return "a hook 'before: turn' decides about the request, after the checks"
         return ""
 
     def _hooks(self) -> dict[str, Plain]:
         """Return the tools around its turns and calls, the outermost declared first."""
         hooks: list[dict[str, Plain]] = []
         for place, entry in enumerate(self.entry.get("hooks", [])):
-            when: Any = next((name for name in HOOK_ARGUMENTS if name in entry), None)
-            if when is None:  # reported already
+            side = "before" if "before" in entry else "after"
+            when: Any = f"{side}_{entry.get(side)}"
+            if when not in HOOK_ARGUMENTS or "call" not in entry:  # reported already
                 continue
-            loc, globs = self._loc("hooks", place, when), entry.get("tools", [])
+            loc, globs = self._loc("hooks", place, "call"), entry.get("tools", [])
             given = [*HOOK_ARGUMENTS[when]]
             if globs and when not in OF_CALLS:
-                message = f"'tools' is about calls, and {when!r} about turns"
+                message = f"'tools' is about calls, and '{side}: turn' about turns"
                 self._refuse("E103", message, (*loc[:-1], "tools"), "leave it out")
-            for tool in self.home.tools(entry[when], loc, self.environments)[:1]:
-                if self._needs_more(tool, loc, given, f"hook {when!r}"):
+            for tool in self.home.tools(entry["call"], loc, self.environments)[:1]:
+                if self._needs_more(tool, loc, given, f"hook '{side}: {entry[side]}'"):
                     continue
                 if any(hook["tool"] == tool.name and hook["when"] == when for hook in hooks):
                     self._refuse("E105", f"{tool.name!r} is there twice", loc, "name it once")

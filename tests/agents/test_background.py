@@ -262,7 +262,7 @@ agents:
     instructions: Lead.
     tools: [help]
     model: scripted/lead.json
-    hooks: [{before_turn: note}]
+    hooks: [{before: turn, call: note}]
   helper: {instructions: Help., description: Helps, tools: [look]}
 steps: [{id: work, agent: lead, with: {prompt: Go.}}]
 """

@@ -267,14 +267,16 @@ DOORS: dict[str, Sequence[Door]] = {
     ],
     "hooks": [
         Door(
-            f"hooks: [{{{when}: {said}}}]\n    tools: [add]",
-            partial(dict, hooks=[{when: getattr(tools, said)}], functions=[tools.add]),
+            f"hooks: [{{{side}: {when}, call: {said}}}]\n    tools: [add]",
+            partial(
+                dict, hooks=[{side: when, "call": getattr(tools, said)}], functions=[tools.add]
+            ),
         )
-        for when, said in (
-            ("before_call", "doubled"),
-            ("after_call", "withheld"),
-            ("before_turn", "hurried"),
-            ("after_turn", "no_calls"),
+        for side, when, said in (
+            ("before", "call", "doubled"),
+            ("after", "call", "withheld"),
+            ("before", "turn", "hurried"),
+            ("after", "turn", "no_calls"),
         )
     ],
     "finish": [

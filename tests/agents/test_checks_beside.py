@@ -261,7 +261,7 @@ def test_the_reply_counts_once_against_budgets(tmp_path: Path) -> None:
     "checks, more, message",
     [
         ("[{before: polite, beside: true, then: tell}]", "", "must know the error"),
-        (BESIDE, "  hooks: [{before_turn: begin}]\n", "a hook 'before_turn'"),
+        (BESIDE, "  hooks: [{before: turn, call: begin}]\n", "a hook 'before: turn'"),
         ("[{before: polite, beside: maybe}]", "", "true or false"),
     ],
 )

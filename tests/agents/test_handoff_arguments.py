@@ -104,7 +104,7 @@ def test_a_hook_sees_and_changes_the_arguments() -> None:
         return "You are billing."
 
     billing = Agent(name="Billing", instructions=instructions)
-    hooks = [{"before_call": lower, "tools": ["transfer_to_*"]}]
+    hooks = [{"before": "call", "call": lower, "tools": ["transfer_to_*"]}]
     triage = Agent(name="Triage", handoffs=[Handoff(billing, args=Why)], hooks=hooks)
     with scripted(said("transfer_to_Billing", reason="refund", urgent=True), "Done."):
         assert triage.run("Order 7").output == "Done."

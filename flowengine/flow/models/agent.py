@@ -252,20 +252,19 @@ class Hook(Part):
     """A tool that stands around the turns or the calls of an agent."""
 
     NOUN = "a hook"
-    RULES = (ExclusiveKeys(("before_turn", "after_turn", "before_call", "after_call")),)
+    RULES = (ExclusiveKeys(("before", "after")),)
 
-    before_turn: Text | None = Field(default=None, examples=["choose_model"])
-    """The tool that is called before each call of the model. It can choose the model and the tools
-    of the turn, add a message, answer, or refuse."""
-    after_turn: Text | None = Field(default=None, examples=["no_links"])
-    """The tool that sees each reply before its calls are made. It can refuse the reply, or answer
-    in its place."""
-    before_call: Text | None = Field(default=None, examples=["within_region"])
-    """The tool that sees each call before rules and approvers do. It can change the arguments, have
-    approvers asked, answer in place of the tool, or refuse."""
-    after_call: Text | None = Field(default=None, examples=["shorten"])
-    """The tool that sees the result of each call before the model does. It can replace or withhold
-    it."""
+    before: Literal["turn", "call"] | None = Field(default=None, examples=["call"])
+    """`turn`: it is called before each call of the model, and can choose the model and the tools of
+    the turn, add a message, answer, or refuse. `call`: it sees each tool call before rules and
+    approvers do, and can change the arguments, have approvers asked, answer in place of the tool,
+    or refuse."""
+    after: Literal["turn", "call"] | None = Field(default=None, examples=["turn"])
+    """`turn`: it sees each reply before its calls are made, and can refuse the reply, or answer in
+    its place. `call`: it sees the result of each tool call before the model does, and can replace
+    or withhold it."""
+    call: Text = Field(examples=["within_region"])
+    """The tool that is called."""
     tools: list[Text] = Field(default=[], examples=[["refund", "github.delete_*"]])
     """Names or globs of the called tools, as the model knows them. Default: all. A handoff is a
     call of `transfer_to_NAME`."""
@@ -364,7 +363,7 @@ class Agent(Part):
     )
     """Tools that check prompts and answers of the agent, in this order."""
     hooks: list[Hook] = Field(
-        default=[], examples=[[{"before_call": "within_region", "tools": ["refund"]}]]
+        default=[], examples=[[{"before": "call", "call": "within_region", "tools": ["refund"]}]]
     )
     """Tools that stand around its turns and calls. The first one is the outermost."""
     limits: AgentLimits | None = Field(default=None, examples=[{"calls": 20}])
