@@ -122,8 +122,11 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
                 raise AttributeError(message)
             return super().__getattr__(name)
 
-    model: str = Field(default_factory=lambda: os.environ.get(MODEL_VARIABLE) or "gpt-4o")
-    """Default: the value of `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
+    model: str | list[str] = Field(
+        default_factory=lambda: os.environ.get(MODEL_VARIABLE) or "gpt-4o"
+    )
+    """The model, or a list: the others are its fallbacks, in order. Default: the value of
+    `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
     instructions: Instructions = "You are a helpful agent."
     """Text, or a function that returns it. The function is called before every turn. If it has a
     parameter, it receives the context variables."""
@@ -134,8 +137,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
     """Description of the context variables, appended to the instructions."""
 
     description: str = ""
-    fallbacks: list[str] = Field(default_factory=list)
-    """Fallback models, tried in order when a model fails."""
+
     retry: dict[str, Any] | int | None = None
     """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, 4 to 10 seconds
     apart."""

@@ -35,7 +35,7 @@ from flowengine.sdk.texts.flow_texts import literal_text
 SECRET = "secret:"
 """Prefix of the name of an environment variable, in the configuration of environments and servers.
 """
-_PLAIN = ("fallbacks", "on_crash", "repeats", "defer", "tool_choice", "parallel_tool_calls",
+_PLAIN = ("on_crash", "repeats", "defer", "tool_choice", "parallel_tool_calls",
           "function_calling")  # fmt: skip
 """Fields that a flow declares in the same form."""
 
@@ -46,8 +46,8 @@ class References(Protocol):
     case: bool
     """Whether agent names keep their capital letters. Names in a file are lower case."""
 
-    def model(self, agent: AgentDefinition) -> str | None:
-        """Return the model of an agent, or None if the flow declares none."""
+    def model(self, agent: AgentDefinition) -> Plain:
+        """Return the models of an agent, or None if the flow declares none."""
 
     def folder(self, path: str) -> str:
         """Return the path by which the flow refers to a directory."""
@@ -145,7 +145,7 @@ class _OfFile:
     def __init__(self, flow: BuiltFlow) -> None:
         self.flow = flow
 
-    def model(self, agent: AgentDefinition) -> str | None:
+    def model(self, agent: AgentDefinition) -> Plain:
         return agent.model if "model" in agent.model_fields_set else None
 
     def folder(self, path: str) -> str:

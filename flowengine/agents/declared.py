@@ -210,8 +210,8 @@ class AgentReader:
         """Return the specification of the agent."""
         name, entry = self.name, self.entry
         on_crash: Any = entry.get("on_crash", "retry")
-        model = entry.get("model") or self.home.defaults.get("model")
-        if model is None and not is_model_named():
+        models = entry.get("model") or self.home.defaults.get("model") or [None]
+        if models == [None] and not is_model_named():
             hint = f"set 'model' here, 'defaults.model', the variable {MODEL_VARIABLE}, or --model"
             self._refuse("E408", f"no model is named for the agent {name!r}", self._loc(), hint)
         tools = self._tools()
@@ -249,8 +249,7 @@ class AgentReader:
         return AgentSpec(
             name=name,
             description=plain_text(entry.get("description", "")),
-            model=model,
-            fallbacks=entry.get("fallbacks", []),
+            models=models,
             tools=tools,
             handoffs=[*self.handoffs.values()],
             reaches=[*self.reached.values()],

@@ -173,7 +173,7 @@ class _References:
         self.instead = instead
         self.live: dict[str, Any] = {}
 
-    def model(self, agent: AgentDefinition) -> str:
+    def model(self, agent: AgentDefinition) -> Plain:
         return self.instead or agent.model
 
     def folder(self, path: str) -> str:

@@ -96,7 +96,14 @@ def _spec(name: str, kind: str, config: Mapping[str, Any], **more: Any) -> dict[
 
 RETRY = {"attempts": 2, "delay": "10ms"}
 DOORS: dict[str, Sequence[Door]] = {
-    "model": [Door("", dict)],
+    "model": [
+        Door("model: scripted/test", dict),
+        Door(
+            "model: [scripted/test, scripted/other]",
+            lambda: {"model": ["scripted/test", "scripted/other"]},
+            [{"raise": "ModelError", "retryable": False}, {"text": "3"}],
+        ),
+    ],
     "instructions": [Door("", dict)],
     "description": [Door("description: Adds", lambda: {"description": "Adds"})],
     "tools": [
@@ -179,13 +186,6 @@ DOORS: dict[str, Sequence[Door]] = {
             "limits: {calls: 1}\n    tools: [add]",
             lambda: {"limits": {"calls": 1}, "functions": [tools.add]},
             [ADD, ADD, {"text": "3"}],
-        )
-    ],
-    "fallbacks": [
-        Door(
-            "fallbacks: [scripted/other]",
-            lambda: {"fallbacks": ["scripted/other"]},
-            [{"raise": "ModelError", "retryable": False}, {"text": "3"}],
         )
     ],
     "retry": [
@@ -334,7 +334,8 @@ def test_an_agent_does_the_same_through_both_doors(
 
 def _of_file(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
     path = folder / "flow.yaml"
-    agent = f"  first:\n    model: scripted/test\n    instructions: You add.\n    {door.file}\n"
+    model = "" if door.file.startswith("model:") else "    model: scripted/test\n"
+    agent = f"  first:\n{model}    instructions: You add.\n    {door.file}\n"
     path.write_text(f"{HEAD}{agent}{STEPS}")
     outputs = engine.run(path, {"q": door.question}).outputs
     assert outputs is not None
@@ -358,7 +359,8 @@ def _of_step(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
 
 
 def _agent(door: Door) -> Agent:
-    agent = Agent(name="first", model="scripted/test", instructions="You add.", **door.program())
+    given = {"model": "scripted/test", **door.program()}
+    agent = Agent(name="first", instructions="You add.", **given)
     door.use(agent)
     return agent
 

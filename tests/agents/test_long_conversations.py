@@ -234,7 +234,7 @@ def test_without_a_reducer_the_error_names_model_tokens_and_the_key(tmp_path: Pa
 
 def test_a_refusal_that_a_reduction_does_not_mend_leads_to_a_fallback(tmp_path: Path) -> None:
     refusal = {"raise": "ContextWindowExceeded", "message": "too long"}
-    text = agent("drop", more="  fallbacks: [scripted/test]\n")
+    text = agent("drop", more="  model: [scripted/test, scripted/test]\n")
     one = case(tmp_path, text, [*pages(3)[:3], refusal, refusal, {"text": "read"}])
 
     assert one.run().outputs["answer"] == "read"

@@ -20,6 +20,7 @@ from flowengine.flow.models.types import (
     Value,
     constant_text,
     in_generated,
+    one_or_many,
     wrong,
 )
 from flowengine.sdk.python.imported_modules import NO_FILES, may_read_files
@@ -119,17 +120,22 @@ def _model(value: Any) -> str:
     return text
 
 
-def script_of(model: str | None) -> str | None:
+def script_of(model: str) -> str | None:
     """Return the path of the script of replies that a model names, if it names one."""
-    script = None if model is None else re.fullmatch(_SCRIPT, model)
+    script = re.fullmatch(_SCRIPT, model)
     return None if script is None else script[1]
 
 
-ModelName = Annotated[
-    str,
-    CheckedType(_model),
-    AsSchema({"type": "string", "pattern": f"^{_MODEL_NAME}$"}),
+_NAMED_MODEL = {"type": "string", "pattern": f"^{_MODEL_NAME}$"}
+ModelName = Annotated[str, CheckedType(_model), AsSchema(_NAMED_MODEL)]
+
+
+ModelNames = Annotated[
+    list[str],
+    CheckedType(one_or_many(_model)),
+    AsSchema({"anyOf": [_NAMED_MODEL, {"type": "array", "items": _NAMED_MODEL, "minItems": 1}]}),
 ]
+"""A model, or several: the first one is called, and the others are its fallbacks, in order."""
 
 
 def is_model_name(text: str) -> bool:
@@ -296,8 +302,11 @@ class Agent(Part):
 
     NOUN = "an agent"
 
-    model: ModelName | None = Field(default=None, examples=["openai/gpt-4o"])
-    """The model. Default: `defaults.model`, else `FLOWENGINE_MODEL`."""
+    model: ModelNames | None = Field(
+        default=None, examples=["openai/gpt-4o", ["openai/gpt-4o", "openai/gpt-4o-mini"]]
+    )
+    """The model, or a list: the others are its fallbacks, in order. Default: `defaults.model`, else
+    `FLOWENGINE_MODEL`."""
     instructions: Instructions = Field(examples=["You find sources."])
     """The instructions for the model."""
     title: Text | None = Field(default=None, examples=["Tax expert"])
@@ -337,8 +346,7 @@ class Agent(Part):
     repeats: NotNegative = Field(default=3, examples=[5])
     """How many times in a row the same call may fail in the same way before the agent is warned. If
     the agent then repeats the call, its work ends. 0 means no limit."""
-    fallbacks: list[ModelName] = Field(default=[], examples=[["openai/gpt-4o-mini"]])
-    """Fallback models, tried in order."""
+
     retry: Retry | None = Field(default=None, examples=[5])
     """Retries of one model call. Default: 3 attempts with pauses of 4 to 10 seconds."""
     on_crash: OnCrash = Field(default="retry", examples=["ask"])
