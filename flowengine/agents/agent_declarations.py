@@ -35,9 +35,10 @@ from flowengine.sdk.texts.flow_texts import literal_text
 SECRET = "secret:"
 """Prefix of the name of an environment variable, in the configuration of environments and servers.
 """
-_PLAIN = ("on_crash", "repeats", "defer", "tool_choice", "parallel_tool_calls",
-          "function_calling")  # fmt: skip
+_PLAIN = ("on_crash", "repeats", "defer", "function_calling")
 """Fields that a flow declares in the same form."""
+_SETTINGS = ("tool_choice", "parallel_tool_calls")
+"""Fields that a flow declares in `settings`."""
 
 
 class References(Protocol):
@@ -267,17 +268,14 @@ class _Writer:
             "returns_type": self._returns_type(agent),
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
-            "settings": literal_text(agent.settings),
+            "settings": literal_text({**agent.settings, **_plain(agent, _SETTINGS)}),
             "context": self._with_tools(agent, agent.context),
             "checks": self._with_tools(agent, agent.checks),
             "hooks": self._with_tools(agent, agent.hooks),
             "limits": {"calls": agent.limits["calls"]} if agent.bounds_calls("calls") else None,
         }
         self._check_named(agent)
-        for name in _PLAIN:
-            value = getattr(agent, name)
-            if value != type(agent).model_fields[name].get_default(call_default_factory=True):
-                entry[name] = value
+        entry |= _plain(agent, _PLAIN)
         return {key: part for key, part in entry.items() if part not in (None, [], {})}
 
     def _check_named(self, agent: AgentDefinition) -> None:
@@ -396,6 +394,17 @@ class _Writer:
         given = {key: value for key, value in declaration.items() if value is not None}
         id = declare(self.tools, name.removeprefix("std."), given)
         return {"tool": id, **({"as": name} if id != name else {})}
+
+
+def _plain(agent: AgentDefinition, names: Sequence[str]) -> dict[str, Plain]:
+    """Return those of some fields that do not have their default."""
+    given = {name: getattr(agent, name) for name in names}
+    fields = type(agent).model_fields
+    return {
+        name: value
+        for name, value in given.items()
+        if value != fields[name].get_default(call_default_factory=True)
+    }
 
 
 def _rule(agent: AgentDefinition, tool: str, asked: Any, called: str) -> dict[str, Plain]:

@@ -220,10 +220,15 @@ class AgentReader:
         self._check_wire_names(tools)
         code = self._code()
         self._check_used(tools, code)
+        settings = {**entry.get("settings", {})}
+        together = settings.pop("parallel_tool_calls", True)
+        if not isinstance(together, bool):
+            loc = self._loc("settings", "parallel_tool_calls")
+            self._refuse("E103", f"{together!r} is not true or false", loc, "write true or false")
         constants: dict[str, Plain] = {
             "returns": entry.get("returns"),
-            "tool_choice": self._choice(tools),
-            "parallel_tool_calls": entry.get("parallel_tool_calls", True),
+            "tool_choice": self._choice(settings.pop("tool_choice", None), tools),
+            "parallel_tool_calls": together,
             "function_calling": entry.get("function_calling"),
             "finish": entry.get("finish", "answer"),
             "repeats": entry.get("repeats", REPEATS),
@@ -256,7 +261,7 @@ class AgentReader:
             **_turns(entry.get("max_turns", {})),
             retry={**RETRY, **entry.get("retry", {})},
             on_crash="" if on_crash == "retry" else on_crash,
-            settings=entry.get("settings", {}),
+            settings=settings,
             helpers=self.helpers,
             call_limit=self._call_limit(),
             code=code if execute_tools else None,
@@ -620,18 +625,17 @@ class AgentReader:
                 self._refuse("E401", message, self._loc("defer", place), hint)
         return list(globs)
 
-    def _choice(self, tools: Sequence[ToolStep]) -> str | None:
+    def _choice(self, choice: Plain, tools: Sequence[ToolStep]) -> Plain:
         """Return the tool that the agent must call, by its name in the flow."""
-        choice: str | None = self.entry.get("tool_choice")
         known = [*(tool.name for tool in tools), *(HANDOFF + handoff for handoff in self.handoffs)]
         known += [FIND] if "defer" in self.entry else []
         known += [RUN] if "code" in self.entry else []
         if choice is not None and choice not in CHOICES and choice not in known:
             hint = f"say {', '.join(CHOICES)}, or one of {', '.join(known) or 'its tools'}"
             message = f"the agent has no tool {choice!r}"
-            self._refuse("E401", message, self._loc("tool_choice"), hint)
-        other = (choice or "").removeprefix(HANDOFF)
-        is_handoff = other != choice and other in self.handoffs
+            self._refuse("E401", message, self._loc("settings", "tool_choice"), hint)
+        other = str(choice).removeprefix(HANDOFF)
+        is_handoff = other != str(choice) and other in self.handoffs
         return HANDOFF + self.handoffs[other] if is_handoff else choice
 
 

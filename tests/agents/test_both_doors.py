@@ -196,21 +196,17 @@ DOORS: dict[str, Sequence[Door]] = {
         )
     ],
     "on_crash": [Door("on_crash: ask", lambda: {"on_crash": "ask"})],
-    "tool_choice": [
-        Door(
-            "tool_choice: add\n    tools: [add]",
-            lambda: {"tool_choice": "add", "functions": [tools.add]},
-        )
-    ],
-    "parallel_tool_calls": [
-        Door("parallel_tool_calls: false", lambda: {"parallel_tool_calls": False})
-    ],
     "function_calling": [Door("function_calling: text", lambda: {"function_calling": "text"})],
     "settings": [
         Door(
             'settings: {temperature: 0, api_key: "${{ secrets.DOOR_KEY }}"}',
             lambda: {"settings": {"temperature": 0, "api_key": "secret:DOOR_KEY"}},
-        )
+        ),
+        Door(
+            "settings: {tool_choice: add}\n    tools: [add]",
+            lambda: {"tool_choice": "add", "functions": [tools.add]},
+        ),
+        Door("settings: {parallel_tool_calls: false}", lambda: {"parallel_tool_calls": False}),
     ],
     "context": [
         Door(

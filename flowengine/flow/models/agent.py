@@ -352,16 +352,15 @@ class Agent(Part):
     on_crash: OnCrash = Field(default="retry", examples=["ask"])
     """The treatment of a model call that a crash interrupted: `retry` requests it again, `ask` asks
     an operator, `fail` fails the step."""
-    tool_choice: Text | None = Field(default=None, examples=["required"])
-    """`auto`, `none`, `required`, or the name of a tool that must be called."""
-    parallel_tool_calls: bool = Field(default=True, examples=[False])
-    """Whether a reply may contain several calls."""
+
     function_calling: Literal["native", "text"] | None = Field(default=None, examples=["text"])
     """How tools are offered to the model. Default: depends on the model."""
     settings: dict[str, Value] = Field(
         default={}, examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}]
     )
-    """Settings passed to the provider. They may name secrets."""
+    """Settings passed to the provider. They may name secrets. `tool_choice` is `auto`, `none`,
+    `required`, or the name of a tool that must be called. `parallel_tool_calls` is whether a reply
+    may contain several calls."""
     context: ContextWindow | None = Field(
         default=None, examples=[{"tokens": 50_000, "reduce": "summarize"}]
     )
