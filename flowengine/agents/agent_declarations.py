@@ -262,8 +262,10 @@ class _Writer:
             "environments": self._offered(agent),
             "skills": [self.references.folder(os.path.abspath(skill)) for skill in agent.skills],
             "code": {"in": agent.code} if isinstance(agent.code, str) else agent.code,
-            "handoffs": [self._handoff(agent, handoff) for handoff in agent.handoffs],
-            "tool_handoffs": [target for target in led_to if target not in handoffs],
+            "handoffs": [
+                *(self._handoff(agent, handoff) for handoff in agent.handoffs),
+                *({"agent": to, "tool": False} for to in led_to if to not in handoffs),
+            ],
             "returns": literal_text(agent.answer_schema()),
             "returns_type": self._returns_type(agent),
             "finish": "tools" if len(tools) < len(agent.tools) else None,

@@ -48,8 +48,7 @@ from flowengine.sdk.texts.flow_texts import literal_text, plain_text
 from flowengine.sdk.texts.near_words import did_you_mean
 
 CHOICES = ("auto", "none", "required")
-_WAYS = ("handoffs", "tool_handoffs")
-"""Keys that list the agents an agent can hand off to."""
+
 SEES = ("all", "text", "args")
 """The named options of `context` of a handoff. Others: a number of messages, or a tool."""
 _ENVIRONMENTS = "_environments"
@@ -148,7 +147,7 @@ def _closure(first: Declared) -> dict[str, Declared]:
     agents = {first.name: first._replace(prefix="")}
     waiting = [*agents.values()]
     for agent in waiting:  # grows during the loop
-        for _, known in _led_to(agent, *_WAYS):
+        for _, known in _led_to(agent):
             if _called(known, agents) is not None:
                 continue
             one = known._replace(prefix=agent.prefix + known.prefix)
@@ -157,14 +156,12 @@ def _closure(first: Declared) -> dict[str, Declared]:
     return agents
 
 
-def _led_to(agent: Declared, *ways: str) -> Iterator[tuple[str, Declared]]:
-    """Yield the agents that an agent can hand off to, each with its name in the agent's file."""
-    for way in ways:
-        for place, entry in enumerate(agent.content.get(way, [])):
-            other = entry["agent"] if isinstance(entry, Mapping) else entry
-            known = agent.home.find("agents", other, (*agent.loc, way, place))
-            if known is not None:
-                yield other, known
+def _led_to(agent: Declared) -> Iterator[tuple[Mapping[str, Any], Declared]]:
+    """Yield the handoffs of an agent, each with the other agent."""
+    for place, entry in enumerate(agent.content.get("handoffs", [])):
+        known = agent.home.find("agents", entry["agent"], (*agent.loc, "handoffs", place))
+        if known is not None:
+            yield entry, known
 
 
 def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
@@ -177,10 +174,14 @@ def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
     return next(same, None)
 
 
-def _targets(agent: Declared, closure: Mapping[str, Declared], way: str) -> dict[str, str]:
-    """Return handoff targets of one kind: name in the agent's file → name in the flow."""
-    named = ((other, _called(known, closure)) for other, known in _led_to(agent, way))
-    return {other: called for other, called in named if called is not None}
+def _targets(agent: Declared, closure: Mapping[str, Declared], *, tool: bool) -> dict[str, str]:
+    """Return the targets of handoffs with or without a tool: name in its file → in the flow."""
+    named = ((entry, _called(known, closure)) for entry, known in _led_to(agent))
+    return {
+        entry["agent"]: called
+        for entry, called in named
+        if called is not None and entry.get("tool", True) == tool
+    }
 
 
 class AgentReader:
@@ -197,8 +198,10 @@ class AgentReader:
         self.agent = agent
         self.entry = agent.content
         self.home = agent.home
-        self.handoffs, self.reached = (_targets(agent, closure, way) for way in _WAYS)
+        self.handoffs = _targets(agent, closure, tool=True)
         """Name in the agent's file → name in the flow."""
+        self.reached = _targets(agent, closure, tool=False)
+        """The same of those that only its tools hand off to."""
         self.environments = self._environments()
         """By the names under which its tools look them up."""
         self.adapter: dict[str, Plain] = {
@@ -346,8 +349,9 @@ class AgentReader:
         """
         filters: dict[str, Plain] = {}
         arguments: dict[str, Plain] = {}
+        targets = {**self.handoffs, **self.reached}
         for place, entry in enumerate(self.entry.get("handoffs", [])):
-            called, sees = self.handoffs.get(entry["agent"]), entry.get("context")
+            called, sees = targets.get(entry["agent"]), entry.get("context")
             args, loc = entry.get("args"), self._loc("handoffs", place)
             if called is None:  # reported already
                 continue

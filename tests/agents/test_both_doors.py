@@ -136,14 +136,12 @@ DOORS: dict[str, Sequence[Door]] = {
             "handoffs: [second]",
             lambda: {"handoffs": [tools.second]},
             [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
-        )
-    ],
-    "tool_handoffs": [
+        ),
         Door(
-            "tools: [transfer_to_second]\n    tool_handoffs: [second]",
+            "tools: [transfer_to_second]\n    handoffs: [{agent: second, tool: false}]",
             lambda: {"functions": [tools.transfer_to_second]},
             [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
-        )
+        ),
     ],
     "title": [Door("title: first!", dict, use=lambda agent: setattr(agent, "name", "first!"))],
     "returns": [

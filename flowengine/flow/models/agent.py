@@ -233,6 +233,18 @@ class Handoff(Part):
     and results), `args` (the call of the handoff alone), the number of newest messages, or the name
     of a tool that summarizes it."""
 
+    tool: bool = Field(default=True, examples=[False])
+    """Whether the model has a tool for it. Otherwise tools hand over to the agent, by returning it.
+    """
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
+        """Refuse arguments of a handoff without a tool."""
+        yield from super().problems(given)
+        if given.get("tool") is False and "args" in given:
+            message = "'args' are the arguments of the tool, which 'tool: false' leaves out"
+            yield MappingProblem("args", "E103", message, "leave out one of them")
+
 
 class Check(Part):
     """A tool that checks the prompt or the answer of an agent, and raises an error on a fault."""
@@ -331,9 +343,7 @@ class Agent(Part):
         default=[], examples=[["writer", {"agent": "billing", "context": "text"}]]
     )
     """Agents to which it may hand over the conversation."""
-    tool_handoffs: list[AgentName] = Field(default=[], examples=[["billing"]])
-    """Agents that its tools may hand the conversation over to, by returning one. With `handoffs`,
-    it has a tool for each instead."""
+
     returns: Schema | None = Field(
         default=None, examples=[{"type": "object", "properties": {"title": {"type": "string"}}}]
     )
@@ -385,7 +395,7 @@ class Agent(Part):
     @property
     def led_to(self) -> list[str]:
         """The agents that it may hand over to itself, or its tools."""
-        return [*(handoff.agent for handoff in self.handoffs), *self.tool_handoffs]
+        return [handoff.agent for handoff in self.handoffs]
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
