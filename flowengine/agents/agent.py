@@ -39,9 +39,8 @@ from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
 from flowengine.sdk.python.argument_checks import in_words
 from flowengine.sdk.python.conversions import Misfit, conversion_to
-from flowengine.sdk.python.live_types import computed_fields, schema_of
-from flowengine.sdk.python.schema_forms import is_plain, with_distinct_members
-from flowengine.sdk.python.tagged_unions import tagged
+from flowengine.sdk.python.schema_forms import is_plain
+from flowengine.sdk.python.tagged_unions import schema_for_models, tagged
 from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.texts.json_values import plain
 from flowengine.sdk.values.plain_values import to_plain
@@ -316,8 +315,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
             return returns
 
         try:
-            schema = schema_of(tagged(returns))
-            return with_distinct_members(schema or _ANY, lambda: computed_fields([returns]))
+            return schema_for_models(returns)
         except UsageError as error:
             raise UsageError(
                 f"agent {self.name!r}: {field}: {error.message}", hint=error.hint
@@ -375,7 +373,6 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
             ) from misfit
 
 
-_ANY: dict[str, Any] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 """The schema of an answer of the type `Any`. An empty schema stands for text."""
 
 

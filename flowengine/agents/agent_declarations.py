@@ -64,7 +64,7 @@ class References(Protocol):
         """
 
     def type(self, type: Any, key: str) -> Plain:
-        """Return the value of `returns_type` for a type, or None if it cannot be named.
+        """Return the value of `returns.python` for a type, or None if it cannot be named.
 
         Args:
             type: The type.
@@ -266,8 +266,7 @@ class _Writer:
                 *(self._handoff(agent, handoff) for handoff in agent.handoffs),
                 *({"agent": to, "tool": False} for to in led_to if to not in handoffs),
             ],
-            "returns": literal_text(agent.answer_schema()),
-            "returns_type": self._returns_type(agent),
+            "returns": self._returns(agent),
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
             "settings": literal_text({**agent.settings, **_plain(agent, _SETTINGS)}),
@@ -304,11 +303,14 @@ class _Writer:
         key = f"{self.ids[agent.name]}.instructions"
         return {"python": self.references.instructions(text, key, more)}
 
-    def _returns_type(self, agent: AgentDefinition) -> Plain:
+    def _returns(self, agent: AgentDefinition) -> Plain:
+        """Return the form of its answers, and the type that validates them, if it can be named."""
         returns: Any = agent.returns
+        schema: Any = literal_text(agent.answer_schema())
         if returns is None or isinstance(returns, Mapping):
-            return None
-        return self.references.type(returns, f"{self.ids[agent.name]}.returns")
+            return schema
+        named = self.references.type(returns, f"{self.ids[agent.name]}.returns")
+        return schema if named is None else {**schema, "python": named}
 
     def _offered(self, agent: AgentDefinition) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""

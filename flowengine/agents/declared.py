@@ -93,6 +93,7 @@ def generate(
         AgentReader(called, agent, closure).spec(execute_tools=execute_tools)
         for called, agent in closure.items()
     ]
+    returns: Any = agents[0].constants["returns"]
     if max_turns is not None:
         agents[0] = replace(agents[0], **_turns(max_turns))
     asked = {"args": "${{ inputs._args }}"}
@@ -130,7 +131,7 @@ def generate(
             for step, owner in writer.owners.items()
             if closure[owner].home != first.home
         },
-        returns={} if whole else first.content.get("returns") or {"type": "string"},
+        returns={} if whole else {"type": "string"} if returns is None else returns,
     )
 
 
@@ -229,7 +230,7 @@ class AgentReader:
             loc = self._loc("settings", "parallel_tool_calls")
             self._refuse("E103", f"{together!r} is not true or false", loc, "write true or false")
         constants: dict[str, Plain] = {
-            "returns": entry.get("returns"),
+            **self._returns(),
             "tool_choice": self._choice(settings.pop("tool_choice", None), tools),
             "parallel_tool_calls": together,
             "function_calling": entry.get("function_calling"),
@@ -252,8 +253,6 @@ class AgentReader:
             constants["called"] = _title(self.agent, name)
         if "python" in entry["instructions"]:
             constants["instructions"] = self._named("instructions", "python")
-        if "returns_type" in entry:
-            constants["returns_type"] = self._named("returns_type")
         return AgentSpec(
             name=name,
             description=plain_text(entry.get("description", "")),
@@ -285,6 +284,18 @@ class AgentReader:
         if not isinstance(named, str):
             return named  # a flow made from Python objects declares more about it
         return {**self.home.function(named, self._loc(*path))}
+
+    def _returns(self) -> dict[str, Plain]:
+        """Return the JSON Schema of its answer, and the type of the program that validates it."""
+        returns: Mapping[str, Any] | None = self.entry.get("returns")
+        if returns is None or "python" not in returns:
+            return {"returns": returns}
+        schema: Mapping[str, Plain] = {k: part for k, part in returns.items() if k != "python"}
+        if schema:
+            named = self._named("returns", "python")
+        else:
+            schema, named = self.home.type(returns["python"], self._loc("returns", "python"))
+        return {"returns": {**schema}, "returns_type": named}
 
     def _call_limit(self) -> tuple[str, int] | None:
         """Return the agent's identity and call limit, or None if its calls are unlimited."""

@@ -149,14 +149,15 @@ DOORS: dict[str, Sequence[Door]] = {
             f"returns: {NUMBER}",
             lambda: {"returns": NUMBER},
             [{"text": "three"}, {"text": '{"n": 3}'}],
-        )
-    ],
-    "returns_type": [
-        Door(
-            f'returns: {schema_of(tools.Even)}\n    returns_type: "tests.agents.door_tools:Even"',
-            lambda: {"returns": tools.Even},
-            [{"text": '{"n": 3}'}, {"text": '{"n": 4}'}],
-        )
+        ),
+        *(
+            Door(
+                f'returns: {{python: "tests.agents.door_tools:Even"{beside}}}',
+                lambda: {"returns": tools.Even},
+                [{"text": '{"n": 3}'}, {"text": '{"n": 4}'}],
+            )
+            for beside in ("", f", {json.dumps(schema_of(tools.Even))[1:-1]}")
+        ),
     ],
     "max_turns": [
         Door(

@@ -190,7 +190,15 @@ def keys(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
             if "$ref" in one or "description" in one or not path.endswith("allOf"):
                 yield f"{path}.{name}", one
         for name, one in node.items():
-            if name not in {"properties", "Schema", "StateSchema", "not", "if", "then"}:
+            if name not in {
+                "properties",
+                "Schema",
+                "AnswerSchema",
+                "StateSchema",
+                "not",
+                "if",
+                "then",
+            }:
                 yield from keys(one, f"{path}.{name}")
     elif isinstance(node, list):
         for one in node:

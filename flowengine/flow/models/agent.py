@@ -53,6 +53,13 @@ StateSchema = Annotated[
     IsSchema(frozenset({"reducer", "signal"})),
 ]
 """The same of a state key, with `reducer` and `signal`."""
+AnswerSchema = Annotated[
+    dict[str, Any],
+    CheckedType(_schema),
+    AsSchema({"$ref": "#/$defs/AnswerSchema"}),
+    IsSchema(frozenset({"python"})),
+]
+"""The same of an answer, with `python`."""
 
 
 _AGENT_NAME = rf"{ID}(\.{ID})?"
@@ -344,13 +351,14 @@ class Agent(Part):
     )
     """Agents to which it may hand over the conversation."""
 
-    returns: Schema | None = Field(
-        default=None, examples=[{"type": "object", "properties": {"title": {"type": "string"}}}]
+    returns: AnswerSchema | None = Field(
+        default=None,
+        examples=[
+            {"type": "object", "properties": {"title": {"type": "string"}}},
+            {"python": "models:Report"},
+        ],
     )
-    """JSON Schema of the final answer. Default: text."""
-    returns_type: FunctionName | None = Field(default=None, examples=["models:Report"])
-    """A Python type that validates answers which match `returns`. An answer that it refuses is sent
-    back to the model."""
+    """JSON Schema of the final answer, or a Python type as `python`. Default: text."""
     max_turns: MaxTurns = Field(default=MaxTurns(), examples=[10])
     """The maximum number of model calls in one step, including handoffs."""
     repeats: NotNegative = Field(default=3, examples=[5])
