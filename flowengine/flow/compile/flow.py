@@ -301,8 +301,7 @@ class Compiler:
     def _shared(self, given: SharedBudget) -> Any:
         """Return the compiled form of a budget that executions share."""
         typed = self.expressions.value(given.key, (*given.loc, "key"), self.scopes.outside())
-        spec = {**given.plain(), "key": typed.value}
-        return {"period" if key == "every" else key: value for key, value in spec.items()}
+        return {**given.plain(), "key": typed.value}
 
     def _outputs(self) -> None:
         view = self.scopes.at_end()
