@@ -19,7 +19,7 @@ PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
     "agents", "browser", "documents", "durability", "environments", "evals", "extending",
     "models", "operating", "sandboxes", "server", "sizing", "telemetry", "temporal", "testing",
-    "tool-environment", "upgrading",
+    "tool-environment",
     "language", "language/approvals", "language/budgets", "language/control-flow",
     "language/environments", "language/errors", "language/expressions", "language/locks",
     "language/signals", "language/subflows", "language/tools", "server/api", "server/operation",
@@ -28,10 +28,9 @@ GUIDES = [
 SELDOM = {
     "agents", "browser", "documents", "durability", "environments", "extending", "how-to/batch",
     "how-to/code-mode", "how-to/completion-webhook", "how-to/custom-page", "how-to/mcp",
-    "how-to/plugin", "how-to/server-questions", "how-to/web-app", "language/environments",
-    "language/errors", "language/tools", "models", "operating", "sandboxes", "server",
-    "server/api", "server/operation", "server/protocols", "server/users", "temporal", "testing",
-    "tool-environment",
+    "how-to/web-app", "language/environments", "language/errors", "language/tools", "models",
+    "operating", "sandboxes", "server", "server/api", "server/operation", "server/protocols",
+    "server/users", "temporal", "testing", "tool-environment",
 }  # fmt: skip
 """Those that cost more than two CPU seconds: most start servers. A run plays an eighth of them."""
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]

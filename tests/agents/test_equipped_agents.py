@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, MetaChain, Response
+from flowengine import Agent, Engine, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
+from flowengine.runner import MetaChain
 from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.tool_environment import tool
 from tests.execution_environment.toy import Toy
@@ -283,9 +284,7 @@ def test_a_search_service_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch
         made = (
             agent()
             .enable_python()
-            .enable_web_search(
-                "tavily", url=service.url, api_key="secret:KEY_OF_ADA", max_results=1
-            )
+            .enable_web_search("tavily", url=service.url, api_key="secret:KEY_OF_ADA", count=1)
         )
         with Engine("store") as engine:
             model, [found] = run(made, call("web_search", query="cats"), engine=engine)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, MetaChain, load
+from flowengine import Agent, load
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError
+from flowengine.runner import MetaChain
 from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.tool_environment import tool
 from tests.agents.flows import NAME, Case, call, flow, without_marks
@@ -39,7 +40,7 @@ inputs: {{q: {{type: string, default: Read.}}}}
 defaults: {{model: {NAME}}}
 secrets: {{KEY: {{env: KEY}}}}
 tools:
-  read: {{python: "tools:read", bind: {{key: "${{{{ secrets.KEY }}}}"}}, limits: {limits}}}
+  read: {{python: "tools:read", with: {{key: "${{{{ secrets.KEY }}}}"}}, limits: {limits}}}
   box: {{mcp: {{command: {command}}}, limits: {limits}}}
 """
 
@@ -107,7 +108,7 @@ EVERYTHING = """
   find:
     python: "tools:find"
     description: Finds a word.
-    bind: {key: "${{ secrets.KEY }}"}
+    with: {key: "${{ secrets.KEY }}"}
     approval: "${{ args.word == 'secret' }}"
     effect: idempotent
     idempotency_key: find

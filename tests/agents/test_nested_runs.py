@@ -21,7 +21,8 @@ from pathlib import Path
 from threading import Thread
 from time import sleep
 
-from flowengine import Agent, Engine, MetaChain, quick
+from flowengine import Agent, Engine, quick
+from flowengine.runner import MetaChain
 
 FOLDER = Path(__file__).parent
 WHO = ContextVar("who", default="nobody")
@@ -336,7 +337,7 @@ flowengine: 1
 id: outer
 defaults: {{model: {NAME}}}
 rules: [{{deny: "tools:pay", agent: boss}}]
-tools: {{delegate: {{python: "tools:on_a_thread", bind: {{n: 1}}}}}}
+tools: {{delegate: {{python: "tools:on_a_thread", with: {{n: 1}}}}}}
 agents: {{boss: {{instructions: Delegate., tools: [delegate]}}}}
 steps: [{{id: work, agent: boss, with: {{prompt: Go.}}}}]
 """

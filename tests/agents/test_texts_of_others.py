@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, MetaChain
+from flowengine import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.agents.server_tools import parameters_of
+from flowengine.runner import MetaChain
 from flowengine.sdk.texts.untrusted import marked, unmarked
 from flowengine.tool_environment import tool
 from tests.agents.flows import STEPS, Case, call, flow
@@ -36,7 +37,7 @@ tools:
   fails: {python: "tools:fails"}
   tidy: {python: "tools:tidy", effect: pure}
   count: {python: "tools:count"}
-  cat: {shell: {argv: [cat, FILE], in: host}}
+  cat: {shell: {command: [cat, FILE], in: host}}
 """
 TOOLS = f"""
 def mail() -> str: return {MAIL!r}

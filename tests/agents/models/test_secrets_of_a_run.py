@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flowengine import Engine, LogEvent, LoggerManager, Update
+from flowengine import Engine, LogEvent, Update
 from flowengine.engines.agent_events import AgentEvents
+from flowengine.runner import LoggerManager
 from flowengine.runner.work import Reporter
 from tests.agents.models.wire import Wire, call, failed, inside, streamed
 from tests.stored_data import stored_in
@@ -22,8 +23,8 @@ id: safe
 secrets: {KEY: {env: MODEL_KEY}, TOKEN: {env: SHOP_TOKEN}}
 defaults: {model: openai/gpt-4o}
 tools:
-  find: {python: "tools:find", bind: {token: "${{ secrets.TOKEN }}"}}
-  fail: {python: "tools:fail", bind: {token: "${{ secrets.TOKEN }}"}}
+  find: {python: "tools:find", with: {token: "${{ secrets.TOKEN }}"}}
+  fail: {python: "tools:fail", with: {token: "${{ secrets.TOKEN }}"}}
 agents:
   clerk:
     instructions: Find orders.
