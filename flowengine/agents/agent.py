@@ -39,9 +39,8 @@ from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
 from flowengine.sdk.python.argument_checks import in_words
 from flowengine.sdk.python.conversions import Misfit, conversion_to
-from flowengine.sdk.python.live_types import computed_fields, schema_of
-from flowengine.sdk.python.schema_forms import is_plain, with_distinct_members
-from flowengine.sdk.python.tagged_unions import tagged
+from flowengine.sdk.python.schema_forms import is_plain
+from flowengine.sdk.python.tagged_unions import schema_for_models, tagged
 from flowengine.sdk.texts.exception_text import describe
 from flowengine.sdk.texts.json_values import plain
 from flowengine.sdk.values.plain_values import to_plain
@@ -51,7 +50,9 @@ Out = TypeVar("Out", default=Any)
 Deps = TypeVar("Deps", default=Any)
 """The class of the object that its functions take."""
 
-LAST = ("fail", "answer")
+AT_LIMIT = ("fail", "answer")
+_CHECK = "say {'before': function} or {'after': function}"
+_HOOK = "say {'before': 'call', 'call': function}, with 'before' or 'after' a 'turn' or a 'call'"
 _DATA = (str, int, float, bool, bytes, list, dict, tuple, set)
 
 
@@ -59,19 +60,19 @@ def turn_limit(spec: int | Mapping[str, Any]) -> dict[str, Any]:
     """Return the turn limit for a value of `max_turns`, in long form.
 
     Args:
-        spec: A number, or `{"count": 10, "last": "answer"}`. The `last` turn fails, or makes the
-            model answer without tools.
+        spec: A number, or `{"count": 10, "then": "answer"}`. `then` decides about the last turn:
+            it fails, or the model answers without tools.
 
     Raises:
         UsageError: The value has another form.
     """
     given = dict(spec) if isinstance(spec, Mapping) else {"count": spec}
-    limit = {"count": TURNS, "last": "fail", **given}
+    limit = {"count": TURNS, "then": "fail", **given}
     turns = limit["count"]
-    if len(limit) > 2 or type(turns) is not int or turns < 1 or limit["last"] not in LAST:
+    if len(limit) > 2 or type(turns) is not int or turns < 1 or limit["then"] not in AT_LIMIT:
         raise UsageError(
             f"max_turns is {spec!r}",
-            hint="give a whole number from 1 on, or {'count': 10, 'last': 'answer'}",
+            hint="give a whole number from 1 on, or {'count': 10, 'then': 'answer'}",
         )
     return limit
 
@@ -92,14 +93,14 @@ class Handoff:
         agent: The other agent.
         args: Form of the arguments that the model passes: a type with fields, such as a pydantic
             model, or a JSON Schema of an object. They become the context variable `handoff`.
-        sees: The part of the earlier conversation that the other agent sees: `all`, `text`
+        context: The part of the earlier conversation that the other agent sees: `all`, `text`
             (without calls and results), `args` (the call of the handoff alone), a number of newest
             messages, or a function that takes `messages` and returns a summary.
     """
 
     agent: AgentDefinition
     args: Any = None
-    sees: str | int | Callable[..., str] = "all"
+    context: str | int | Callable[..., str] = "all"
 
 
 class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
@@ -120,8 +121,11 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
                 raise AttributeError(message)
             return super().__getattr__(name)
 
-    model: str = Field(default_factory=lambda: os.environ.get(MODEL_VARIABLE) or "gpt-4o")
-    """Default: the value of `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
+    model: str | list[str] = Field(
+        default_factory=lambda: os.environ.get(MODEL_VARIABLE) or "gpt-4o"
+    )
+    """The model, or a list: the others are its fallbacks, in order. Default: the value of
+    `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
     instructions: Instructions = "You are a helpful agent."
     """Text, or a function that returns it. The function is called before every turn. If it has a
     parameter, it receives the context variables."""
@@ -132,8 +136,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
     """Description of the context variables, appended to the instructions."""
 
     description: str = ""
-    fallbacks: list[str] = Field(default_factory=list)
-    """Fallback models, tried in order when a model fails."""
+
     retry: dict[str, Any] | int | None = None
     """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, 4 to 10 seconds
     apart."""
@@ -156,10 +159,10 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
     """The class of an object that a run is given as `deps`. Tools, checks and instructions receive
     it through a parameter of this class. It is never stored, and the model never sees it."""
     context: dict[str, Any] | str | Callable[..., str] | None = None
-    """`{"max_tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits
-    the model. `max_tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or
-    a function that takes `messages`, optionally `summary`, and returns the new summary. A string is
-    short for `{"reduce": string}`. With `"clear": 3`, long results that came before the newest 3
+    """`{"tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits the
+    model. `tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or a
+    function that takes `messages`, optionally `summary`, and returns the new summary. A string is
+    short for `{"reduce": string}`. With `"keep": 3`, long results that came before the newest 3
     replies become notes first. None: a run that exceeds the limit fails."""
     checks: list[Any] = Field(default_factory=list)
     """Functions that check the prompts of the agent, `{"before": on_topic}`, and its answers,
@@ -167,9 +170,9 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
     `"then": "end"` ends the work, and `"then": "tell"` sends the error to the model. Default: `end`
     for prompts, `tell` for answers."""
     hooks: list[Any] = Field(default_factory=list)
-    """Functions around its turns and calls: `{"before_call": f, "tools": ["refund_*"]}`,
-    `{"after_call": f}`, `{"before_turn": f}`, `{"after_turn": f}`. Each takes the arguments that it
-    names, and returns None or the changes. The first one is the outermost."""
+    """Functions around its turns and calls: `{"before": "call", "call": f, "tools": ["refund_*"]}`.
+    `before` and `after` are `turn` or `call`. Each function takes the arguments that it names, and
+    returns None or the changes. The first one is the outermost."""
     defer: list[str] = Field(default_factory=list)
     """Names or globs of those of its tools that the model is offered only once it has found them,
     by the tool `find_tools` that it receives then."""
@@ -239,14 +242,10 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
                         hint="rename one: a model calls them by their names",
                     )
                 names.append(name)
-            for field, key in (("checks", "before"), ("hooks", "before_call")):
+            for field, form in (("checks", _CHECK), ("hooks", _HOOK)):
                 for place, entry in enumerate(getattr(self, field)):
                     if not isinstance(entry, Mapping):
-                        raise UsageError(
-                            f"{field}[{place}] is {in_words(entry)}",
-                            hint=f"say {{'{key}': function}} or {{'{key.replace('before', 'after')}"
-                            "': function}",
-                        )
+                        raise UsageError(f"{field}[{place}] is {in_words(entry)}", hint=form)
             for function in self.helper_functions:
                 self._tool_name(function)
 
@@ -280,7 +279,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
         reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
         entries = [entry for entry in (*self.checks, *self.hooks) if isinstance(entry, Mapping)]
         values = [value for entry in entries for value in entry.values()]
-        values += [entry.sees for entry in self.handoffs if isinstance(entry, Handoff)]
+        values += [entry.context for entry in self.handoffs if isinstance(entry, Handoff)]
         return [value for value in (*values, reduce) if is_tool(value)]
 
     def deps_parameters(self) -> list[str]:
@@ -316,8 +315,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
             return returns
 
         try:
-            schema = schema_of(tagged(returns))
-            return with_distinct_members(schema or _ANY, lambda: computed_fields([returns]))
+            return schema_for_models(returns)
         except UsageError as error:
             raise UsageError(
                 f"agent {self.name!r}: {field}: {error.message}", hint=error.hint
@@ -348,7 +346,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
             description: Description for the calling model. Default: that of the agent.
             max_turns: Turn limit of each call, as for `Runner.run`.
             background: Whether a call starts a separate execution, which the calling agent does not
-                wait for. `{"at_once": 50, "total": 500}` sets its bounds.
+                wait for. `{"max": 50, "count": 500}` sets its bounds.
 
         Returns:
             The tool.
@@ -375,7 +373,6 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
             ) from misfit
 
 
-_ANY: dict[str, Any] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 """The schema of an answer of the type `Any`. An empty schema stands for text."""
 
 

@@ -35,9 +35,10 @@ from flowengine.sdk.texts.flow_texts import literal_text
 SECRET = "secret:"
 """Prefix of the name of an environment variable, in the configuration of environments and servers.
 """
-_PLAIN = ("fallbacks", "on_crash", "repeats", "defer", "tool_choice", "parallel_tool_calls",
-          "function_calling")  # fmt: skip
+_PLAIN = ("on_crash", "repeats", "defer", "function_calling")
 """Fields that a flow declares in the same form."""
+_SETTINGS = ("tool_choice", "parallel_tool_calls")
+"""Fields that a flow declares in `settings`."""
 
 
 class References(Protocol):
@@ -46,8 +47,8 @@ class References(Protocol):
     case: bool
     """Whether agent names keep their capital letters. Names in a file are lower case."""
 
-    def model(self, agent: AgentDefinition) -> str | None:
-        """Return the model of an agent, or None if the flow declares none."""
+    def model(self, agent: AgentDefinition) -> Plain:
+        """Return the models of an agent, or None if the flow declares none."""
 
     def folder(self, path: str) -> str:
         """Return the path by which the flow refers to a directory."""
@@ -63,7 +64,7 @@ class References(Protocol):
         """
 
     def type(self, type: Any, key: str) -> Plain:
-        """Return the value of `returns_type` for a type, or None if it cannot be named.
+        """Return the value of `returns.python` for a type, or None if it cannot be named.
 
         Args:
             type: The type.
@@ -145,7 +146,7 @@ class _OfFile:
     def __init__(self, flow: BuiltFlow) -> None:
         self.flow = flow
 
-    def model(self, agent: AgentDefinition) -> str | None:
+    def model(self, agent: AgentDefinition) -> Plain:
         return agent.model if "model" in agent.model_fields_set else None
 
     def folder(self, path: str) -> str:
@@ -261,23 +262,21 @@ class _Writer:
             "environments": self._offered(agent),
             "skills": [self.references.folder(os.path.abspath(skill)) for skill in agent.skills],
             "code": {"in": agent.code} if isinstance(agent.code, str) else agent.code,
-            "handoffs": [self._handoff(agent, handoff) for handoff in agent.handoffs],
-            "tool_handoffs": [target for target in led_to if target not in handoffs],
-            "returns": literal_text(agent.answer_schema()),
-            "returns_type": self._returns_type(agent),
+            "handoffs": [
+                *(self._handoff(agent, handoff) for handoff in agent.handoffs),
+                *({"agent": to, "tool": False} for to in led_to if to not in handoffs),
+            ],
+            "returns": self._returns(agent),
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
-            "settings": literal_text(agent.settings),
+            "settings": literal_text({**agent.settings, **_plain(agent, _SETTINGS)}),
             "context": self._with_tools(agent, agent.context),
             "checks": self._with_tools(agent, agent.checks),
             "hooks": self._with_tools(agent, agent.hooks),
             "limits": {"calls": agent.limits["calls"]} if agent.bounds_calls("calls") else None,
         }
         self._check_named(agent)
-        for name in _PLAIN:
-            value = getattr(agent, name)
-            if value != type(agent).model_fields[name].get_default(call_default_factory=True):
-                entry[name] = value
+        entry |= _plain(agent, _PLAIN)
         return {key: part for key, part in entry.items() if part not in (None, [], {})}
 
     def _check_named(self, agent: AgentDefinition) -> None:
@@ -304,11 +303,14 @@ class _Writer:
         key = f"{self.ids[agent.name]}.instructions"
         return {"python": self.references.instructions(text, key, more)}
 
-    def _returns_type(self, agent: AgentDefinition) -> Plain:
+    def _returns(self, agent: AgentDefinition) -> Plain:
+        """Return the form of its answers, and the type that validates them, if it can be named."""
         returns: Any = agent.returns
+        schema: Any = literal_text(agent.answer_schema())
         if returns is None or isinstance(returns, Mapping):
-            return None
-        return self.references.type(returns, f"{self.ids[agent.name]}.returns")
+            return schema
+        named = self.references.type(returns, f"{self.ids[agent.name]}.returns")
+        return schema if named is None else {**schema, "python": named}
 
     def _offered(self, agent: AgentDefinition) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""
@@ -326,7 +328,7 @@ class _Writer:
             return self.ids[handoff.name]
         args = literal_text(agent.form_of("handoffs", handoff.args))
         entry: dict[str, Plain] = {"agent": self.ids[handoff.agent.name], "args": args}
-        entry["sees"] = self._with_tools(agent, handoff.sees)
+        entry["context"] = self._with_tools(agent, handoff.context)
         return {name: value for name, value in entry.items() if value not in (None, "all")}
 
     def _with_tools(self, agent: AgentDefinition, value: Any) -> Plain:
@@ -396,6 +398,17 @@ class _Writer:
         given = {key: value for key, value in declaration.items() if value is not None}
         id = declare(self.tools, name.removeprefix("std."), given)
         return {"tool": id, **({"as": name} if id != name else {})}
+
+
+def _plain(agent: AgentDefinition, names: Sequence[str]) -> dict[str, Plain]:
+    """Return those of some fields that do not have their default."""
+    given = {name: getattr(agent, name) for name in names}
+    fields = type(agent).model_fields
+    return {
+        name: value
+        for name, value in given.items()
+        if value != fields[name].get_default(call_default_factory=True)
+    }
 
 
 def _rule(agent: AgentDefinition, tool: str, asked: Any, called: str) -> dict[str, Plain]:

@@ -121,7 +121,7 @@ class AgentFlow:
 
     def models(self) -> dict[str, Plain]:
         models: dict[str, Any] = {
-            agent.name: {"model": agent.model, "fallbacks": [*agent.fallbacks]}
+            agent.name: {"model": agent.models[0], "fallbacks": agent.models[1:]}
             for agent in self.agents
         }
         for agent in self.agents:
@@ -142,7 +142,7 @@ class AgentFlow:
         led_to = dict.fromkeys([*agent.handoffs, *agent.reaches])
         constants: dict[str, Any] = {
             "name": agent.name,
-            "models": agent.models,
+            "models": [*agent.models],
             "tools": tools,
             "kinds": {self.tool_id(agent, tool): self._kind(tool) for tool in agent.tools},
             "handoffs": {
@@ -244,7 +244,7 @@ class AgentFlow:
         if self.chat or "arriving" in agent.constants:
             return ["*"]
         full = FALLBACK[-1:] if agent.constants["context"] else ()
-        return ["BudgetExceeded", *(FALLBACK if agent.fallbacks else full)]
+        return ["BudgetExceeded", *(FALLBACK if len(agent.models) > 1 else full)]
 
     # Callees
 
@@ -377,7 +377,8 @@ def _on_crash(agent: AgentSpec) -> dict[str, Plain]:
 
 
 def _model(agent: AgentSpec) -> str:
-    return f"model {agent.model}" if agent.model else "model"
+    [first, *_] = agent.models
+    return f"model {first}" if first else "model"
 
 
 def _plain(id: str, tool: ToolStep) -> dict[str, Plain]:

@@ -19,7 +19,7 @@ _BEFORE = "checks are one list: Agent(checks=[{'before': function}])"
 _AFTER = "checks are one list: Agent(checks=[{'after': function}])"
 _HANDOFFS = "agents that it can hand off to are in 'handoffs': Agent(handoffs=[other])"
 _OBJECTS = "it is called 'deps' here: Agent(deps=Deps), then agent.run('…', deps=Deps(…))"
-_HOOKS = "they are one list: Agent(hooks=[{'before_call': function}])"
+_HOOKS = "they are one list: Agent(hooks=[{'before': 'call', 'call': function}])"
 _TURNS = "it belongs to a run: agent.run('…', max_turns=10)"
 _SESSION = "conversations are sessions: agent.run('…', session='ana', engine=Engine())"
 _MODEL = "it is called 'model' here: Agent(model='openai/gpt-5')"
@@ -102,7 +102,7 @@ _OPTIONS = {
         **_all("tools toolsets", "Agent(tools=[function])"),
         **_all("output_type result_type response_format response_model", "Agent(returns=City)"),
         **_all("temperature model_settings", "Agent(settings={'temperature': 0})"),
-        **_all("callbacks hooks", "Agent(hooks=[{'before_call': function}])"),
+        **_all("callbacks hooks", "Agent(hooks=[{'before': 'call', 'call': function}])"),
         **_all("timeout deadline", "budget={'wall_time': '2m'}"),
         "debug": "log_agents(engine)",
         "checkpointer": "agent.run('…', engine=Engine())",
@@ -114,7 +114,7 @@ _OPTIONS = {
 _VALUES = {
     "deps": "give the class: Agent(deps=Deps), and its object to the run",
     "instructions": "write one text, or a function that returns it",
-    "context": "write Agent(context={'max_tokens': 50_000})",
+    "context": "write Agent(context={'tokens': 50_000})",
     "settings": "write Agent(settings={'temperature': 0})",
     "model": "write the name of one: Agent(model='openai/gpt-5')",
     "approvals": "write Agent(approvals={'refund': 'ask'})",

@@ -55,8 +55,8 @@ class AgentSpec:
 
     name: str
     description: str
-    model: str | None
-    fallbacks: Sequence[str]
+    models: Sequence[str | None]
+    """Its model, null if it names none, followed by its fallbacks."""
     tools: Sequence[ToolStep]
     handoffs: Sequence[str]
     reaches: Sequence[str]
@@ -74,8 +74,3 @@ class AgentSpec:
     """The environment in which its programs run, as in a step. None: it has no `code`."""
     constants: Mapping[str, Plain]
     """Constants of its rounds, in addition to those that the surrounding flow determines."""
-
-    @property
-    def models(self) -> list[Plain]:
-        """Its model, null if it names none, followed by its fallbacks."""
-        return [self.model, *self.fallbacks]

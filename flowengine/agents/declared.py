@@ -48,10 +48,9 @@ from flowengine.sdk.texts.flow_texts import literal_text, plain_text
 from flowengine.sdk.texts.near_words import did_you_mean
 
 CHOICES = ("auto", "none", "required")
-_WAYS = ("handoffs", "tool_handoffs")
-"""Keys that list the agents an agent can hand off to."""
+
 SEES = ("all", "text", "args")
-"""The named options of `sees`. Others are a number of messages, and a summary by a tool."""
+"""The named options of `context` of a handoff. Others: a number of messages, or a tool."""
 _ENVIRONMENTS = "_environments"
 """The input for the arguments of environments that contain expressions."""
 _CONTEXT = "_context"
@@ -82,7 +81,7 @@ def generate(
         name: `agent` or `alias.agent`.
         declarations: Declarations of the file that names it.
         chat: Whether a person is asked for the next message after each answer.
-        max_turns: Overrides the agent's limit: its `count`, and the purpose of the `last` turn.
+        max_turns: Overrides the agent's limit: its `count`, and `then`, the use of the last turn.
         execute_tools: Whether tool calls are run. Otherwise the first call ends the work.
         whole: Whether the flow takes a whole conversation and returns it with the answer.
     """
@@ -94,6 +93,7 @@ def generate(
         AgentReader(called, agent, closure).spec(execute_tools=execute_tools)
         for called, agent in closure.items()
     ]
+    returns: Any = agents[0].constants["returns"]
     if max_turns is not None:
         agents[0] = replace(agents[0], **_turns(max_turns))
     asked = {"args": "${{ inputs._args }}"}
@@ -131,12 +131,12 @@ def generate(
             for step, owner in writer.owners.items()
             if closure[owner].home != first.home
         },
-        returns={} if whole else first.content.get("returns") or {"type": "string"},
+        returns={} if whole else {"type": "string"} if returns is None else returns,
     )
 
 
 def _turns(limit: Mapping[str, Plain]) -> dict[str, Any]:
-    return {"max_turns": limit.get("count", TURNS), "last": limit.get("last", "fail")}
+    return {"max_turns": limit.get("count", TURNS), "last": limit.get("then", "fail")}
 
 
 def _closure(first: Declared) -> dict[str, Declared]:
@@ -148,7 +148,7 @@ def _closure(first: Declared) -> dict[str, Declared]:
     agents = {first.name: first._replace(prefix="")}
     waiting = [*agents.values()]
     for agent in waiting:  # grows during the loop
-        for _, known in _led_to(agent, *_WAYS):
+        for _, known in _led_to(agent):
             if _called(known, agents) is not None:
                 continue
             one = known._replace(prefix=agent.prefix + known.prefix)
@@ -157,14 +157,12 @@ def _closure(first: Declared) -> dict[str, Declared]:
     return agents
 
 
-def _led_to(agent: Declared, *ways: str) -> Iterator[tuple[str, Declared]]:
-    """Yield the agents that an agent can hand off to, each with its name in the agent's file."""
-    for way in ways:
-        for place, entry in enumerate(agent.content.get(way, [])):
-            other = entry["agent"] if isinstance(entry, Mapping) else entry
-            known = agent.home.find("agents", other, (*agent.loc, way, place))
-            if known is not None:
-                yield other, known
+def _led_to(agent: Declared) -> Iterator[tuple[Mapping[str, Any], Declared]]:
+    """Yield the handoffs of an agent, each with the other agent."""
+    for place, entry in enumerate(agent.content.get("handoffs", [])):
+        known = agent.home.find("agents", entry["agent"], (*agent.loc, "handoffs", place))
+        if known is not None:
+            yield entry, known
 
 
 def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
@@ -177,10 +175,14 @@ def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
     return next(same, None)
 
 
-def _targets(agent: Declared, closure: Mapping[str, Declared], way: str) -> dict[str, str]:
-    """Return handoff targets of one kind: name in the agent's file → name in the flow."""
-    named = ((other, _called(known, closure)) for other, known in _led_to(agent, way))
-    return {other: called for other, called in named if called is not None}
+def _targets(agent: Declared, closure: Mapping[str, Declared], *, tool: bool) -> dict[str, str]:
+    """Return the targets of handoffs with or without a tool: name in its file → in the flow."""
+    named = ((entry, _called(known, closure)) for entry, known in _led_to(agent))
+    return {
+        entry["agent"]: called
+        for entry, called in named
+        if called is not None and entry.get("tool", True) == tool
+    }
 
 
 class AgentReader:
@@ -197,8 +199,10 @@ class AgentReader:
         self.agent = agent
         self.entry = agent.content
         self.home = agent.home
-        self.handoffs, self.reached = (_targets(agent, closure, way) for way in _WAYS)
+        self.handoffs = _targets(agent, closure, tool=True)
         """Name in the agent's file → name in the flow."""
+        self.reached = _targets(agent, closure, tool=False)
+        """The same of those that only its tools hand off to."""
         self.environments = self._environments()
         """By the names under which its tools look them up."""
         self.adapter: dict[str, Plain] = {
@@ -210,8 +214,8 @@ class AgentReader:
         """Return the specification of the agent."""
         name, entry = self.name, self.entry
         on_crash: Any = entry.get("on_crash", "retry")
-        model = entry.get("model") or self.home.defaults.get("model")
-        if model is None and not is_model_named():
+        models = entry.get("model") or self.home.defaults.get("model") or [None]
+        if models == [None] and not is_model_named():
             hint = f"set 'model' here, 'defaults.model', the variable {MODEL_VARIABLE}, or --model"
             self._refuse("E408", f"no model is named for the agent {name!r}", self._loc(), hint)
         tools = self._tools()
@@ -220,10 +224,15 @@ class AgentReader:
         self._check_wire_names(tools)
         code = self._code()
         self._check_used(tools, code)
+        settings = {**entry.get("settings", {})}
+        together = settings.pop("parallel_tool_calls", True)
+        if not isinstance(together, bool):
+            loc = self._loc("settings", "parallel_tool_calls")
+            self._refuse("E103", f"{together!r} is not true or false", loc, "write true or false")
         constants: dict[str, Plain] = {
-            "returns": entry.get("returns"),
-            "tool_choice": self._choice(tools),
-            "parallel_tool_calls": entry.get("parallel_tool_calls", True),
+            **self._returns(),
+            "tool_choice": self._choice(settings.pop("tool_choice", None), tools),
+            "parallel_tool_calls": together,
             "function_calling": entry.get("function_calling"),
             "finish": entry.get("finish", "answer"),
             "repeats": entry.get("repeats", REPEATS),
@@ -244,20 +253,17 @@ class AgentReader:
             constants["called"] = _title(self.agent, name)
         if "python" in entry["instructions"]:
             constants["instructions"] = self._named("instructions", "python")
-        if "returns_type" in entry:
-            constants["returns_type"] = self._named("returns_type")
         return AgentSpec(
             name=name,
             description=plain_text(entry.get("description", "")),
-            model=model,
-            fallbacks=entry.get("fallbacks", []),
+            models=models,
             tools=tools,
             handoffs=[*self.handoffs.values()],
             reaches=[*self.reached.values()],
             **_turns(entry.get("max_turns", {})),
             retry={**RETRY, **entry.get("retry", {})},
             on_crash="" if on_crash == "retry" else on_crash,
-            settings=entry.get("settings", {}),
+            settings=settings,
             helpers=self.helpers,
             call_limit=self._call_limit(),
             code=code if execute_tools else None,
@@ -278,6 +284,18 @@ class AgentReader:
         if not isinstance(named, str):
             return named  # a flow made from Python objects declares more about it
         return {**self.home.function(named, self._loc(*path))}
+
+    def _returns(self) -> dict[str, Plain]:
+        """Return the JSON Schema of its answer, and the type of the program that validates it."""
+        returns: Mapping[str, Any] | None = self.entry.get("returns")
+        if returns is None or "python" not in returns:
+            return {"returns": returns}
+        schema: Mapping[str, Plain] = {k: part for k, part in returns.items() if k != "python"}
+        if schema:
+            named = self._named("returns", "python")
+        else:
+            schema, named = self.home.type(returns["python"], self._loc("returns", "python"))
+        return {"returns": {**schema}, "returns_type": named}
 
     def _call_limit(self) -> tuple[str, int] | None:
         """Return the agent's identity and call limit, or None if its calls are unlimited."""
@@ -327,9 +345,9 @@ class AgentReader:
         entry = self.entry.get("context")
         if entry is None:
             return None
-        most, how = entry.get("max_tokens"), entry.get("reduce", "drop")
+        most, how = entry.get("tokens"), entry.get("reduce", "drop")
         room = 0 if how == "drop" else SUMMARY if most is None else min(SUMMARY, most)
-        about = {"max_tokens": most, "room": room, "clear": entry.get("clear", 0)}
+        about = {"max_tokens": most, "room": room, "clear": entry.get("keep", 0)}
         if how in REDUCTIONS:
             return {**about, "rule": how}
         made = self._summarizer(how, self._loc("context", "reduce"), REDUCTIONS, "reduce", room)
@@ -338,12 +356,13 @@ class AgentReader:
     def _filters(self) -> dict[str, Plain]:
         """Return the filters of its handoffs, and the schemas of their arguments.
 
-        A filter is the part of the conversation that an agent `sees` after a handoff, if not all.
+        A filter is the part of the conversation that an agent sees after a handoff, if not all.
         """
         filters: dict[str, Plain] = {}
         arguments: dict[str, Plain] = {}
+        targets = {**self.handoffs, **self.reached}
         for place, entry in enumerate(self.entry.get("handoffs", [])):
-            called, sees = self.handoffs.get(entry["agent"]), entry.get("sees")
+            called, sees = targets.get(entry["agent"]), entry.get("context")
             args, loc = entry.get("args"), self._loc("handoffs", place)
             if called is None:  # reported already
                 continue
@@ -357,7 +376,7 @@ class AgentReader:
                 filters[called] = {"sees": sees}
             elif sees is not None and sees not in SEES:
                 at = f"handoff.{called}"
-                made = self._summarizer(sees, (*loc, "sees"), SEES, at, SUMMARY)
+                made = self._summarizer(sees, (*loc, "context"), SEES, at, SUMMARY)
                 if made is not None:
                     filters[called] = {"sees": "summary", "tool": made}
         return {"filters": filters, **({"handoff_arguments": arguments} if arguments else {})}
@@ -443,24 +462,25 @@ class AgentReader:
             return (
                 "'then' sends the error to the model, which must know the error before it answers"
             )
-        if any("before_turn" in hook for hook in self.entry.get("hooks", [])):
-            return "a hook 'before_turn' decides about the request, after the checks"
+        if any(hook.get("before") == "turn" for hook in self.entry.get("hooks", [])):
+            return "a hook 'before: turn' decides about the request, after the checks"
         return ""
 
     def _hooks(self) -> dict[str, Plain]:
         """Return the tools around its turns and calls, the outermost declared first."""
         hooks: list[dict[str, Plain]] = []
         for place, entry in enumerate(self.entry.get("hooks", [])):
-            when: Any = next((name for name in HOOK_ARGUMENTS if name in entry), None)
-            if when is None:  # reported already
+            side = "before" if "before" in entry else "after"
+            when: Any = f"{side}_{entry.get(side)}"
+            if when not in HOOK_ARGUMENTS or "call" not in entry:  # reported already
                 continue
-            loc, globs = self._loc("hooks", place, when), entry.get("tools", [])
+            loc, globs = self._loc("hooks", place, "call"), entry.get("tools", [])
             given = [*HOOK_ARGUMENTS[when]]
             if globs and when not in OF_CALLS:
-                message = f"'tools' is about calls, and {when!r} about turns"
+                message = f"'tools' is about calls, and '{side}: turn' about turns"
                 self._refuse("E103", message, (*loc[:-1], "tools"), "leave it out")
-            for tool in self.home.tools(entry[when], loc, self.environments)[:1]:
-                if self._needs_more(tool, loc, given, f"hook {when!r}"):
+            for tool in self.home.tools(entry["call"], loc, self.environments)[:1]:
+                if self._needs_more(tool, loc, given, f"hook '{side}: {entry[side]}'"):
                     continue
                 if any(hook["tool"] == tool.name and hook["when"] == when for hook in hooks):
                     self._refuse("E105", f"{tool.name!r} is there twice", loc, "name it once")
@@ -549,7 +569,7 @@ class AgentReader:
             "skills": SKILL_TOOLS if "skills" in self.entry else (),
             "code": [RUN] if "code" in self.entry else (),
             "defer": [FIND] if "defer" in self.entry else (),
-            "context.clear": [READ_RESULT] if "clear" in (self.entry.get("context") or {}) else (),
+            "context.keep": [READ_RESULT] if "keep" in (self.entry.get("context") or {}) else (),
             "finish": CASE_TOOLS,
         }
         for key, names in own.items():
@@ -618,18 +638,17 @@ class AgentReader:
                 self._refuse("E401", message, self._loc("defer", place), hint)
         return list(globs)
 
-    def _choice(self, tools: Sequence[ToolStep]) -> str | None:
+    def _choice(self, choice: Plain, tools: Sequence[ToolStep]) -> Plain:
         """Return the tool that the agent must call, by its name in the flow."""
-        choice: str | None = self.entry.get("tool_choice")
         known = [*(tool.name for tool in tools), *(HANDOFF + handoff for handoff in self.handoffs)]
         known += [FIND] if "defer" in self.entry else []
         known += [RUN] if "code" in self.entry else []
         if choice is not None and choice not in CHOICES and choice not in known:
             hint = f"say {', '.join(CHOICES)}, or one of {', '.join(known) or 'its tools'}"
             message = f"the agent has no tool {choice!r}"
-            self._refuse("E401", message, self._loc("tool_choice"), hint)
-        other = (choice or "").removeprefix(HANDOFF)
-        is_handoff = other != choice and other in self.handoffs
+            self._refuse("E401", message, self._loc("settings", "tool_choice"), hint)
+        other = str(choice).removeprefix(HANDOFF)
+        is_handoff = other != str(choice) and other in self.handoffs
         return HANDOFF + self.handoffs[other] if is_handoff else choice
 
 

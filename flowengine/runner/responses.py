@@ -63,7 +63,7 @@ def described(
     Args:
         agents: The agents. The first one starts. Handoff targets are found in their functions.
         model: Overrides the model of every agent.
-        max_turns: Maximum model calls: a number, or `{"count": 10, "last": "answer"}`.
+        max_turns: Maximum model calls: a number, or `{"count": 10, "then": "answer"}`.
         execute_tools: Whether calls are run.
         chat: Whether the user is asked for the next message after each answer.
         budget: As in a flow.
@@ -173,7 +173,7 @@ class _References:
         self.instead = instead
         self.live: dict[str, Any] = {}
 
-    def model(self, agent: AgentDefinition) -> str:
+    def model(self, agent: AgentDefinition) -> Plain:
         return self.instead or agent.model
 
     def folder(self, path: str) -> str:

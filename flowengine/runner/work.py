@@ -75,7 +75,7 @@ class AgentRunOptions(_StartOptions, total=False):
     context_variables: dict[str, Any] | None
     """Data and live objects for functions, invisible to the model."""
     max_turns: int | Mapping[str, Any]
-    """Maximum model calls: a number (30), or `{"count": 10, "last": "answer"}`."""
+    """Maximum model calls: a number (30), or `{"count": 10, "then": "answer"}`."""
     execute_tools: bool
     """If false, the run ends after the first reply, without running its calls."""
     engine: Engine | None

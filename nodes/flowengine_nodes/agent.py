@@ -65,13 +65,13 @@ class Agent(StepKind):
             "examples": [True],
         }
         count: dict[str, Plain] = {"type": "integer", "minimum": 1}
-        last: dict[str, Plain] = {"enum": ["fail", "answer"]}
+        then: dict[str, Plain] = {"enum": ["fail", "answer"]}
         turns: dict[str, Plain] = {
             "anyOf": [
                 count,
                 {
                     "type": "object",
-                    "properties": {"count": count, "last": last},
+                    "properties": {"count": count, "then": then},
                     "additionalProperties": False,
                 },
             ],

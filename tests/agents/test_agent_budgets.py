@@ -20,7 +20,7 @@ AGENT = f"""
 first:
   instructions: You add.
   tools: [add]
-  fallbacks: [{CHEAP}]
+  model: [{NAME}, {CHEAP}]
 """
 USED = {"input_tokens": 300, "output_tokens": 100, "cost_usd": 0.01}
 TURN = {"calls": [call("add", a=1, b=2)], "usage": USED}

@@ -150,7 +150,7 @@ CHECKED = [
     ({"checks": [{"after": takes_more}]}, "'takes_more' needs 'length'"),
     ({"checks": [{"after": checks}] * 2}, "checks[1].after: 'checks' checks this twice"),
     ({"context": "shorten"}, "context.reduce: there is no tool 'shorten'"),
-    ({"context": {"max_tokens": 0}}, "context.max_tokens: expected a whole number of 1 or more"),
+    ({"context": {"tokens": 0}}, "context.tokens: expected a whole number of 1 or more"),
     ({"context": {"reduce": add}}, "context.reduce: 'add' takes no 'messages'"),
     ({"functions": [dotted("case_resolved")]}, "agents get 'case_resolved' from 'finish'"),
     ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
@@ -173,8 +173,8 @@ def test_what_is_wrong_between_its_parts_is_told_when_it_is_compiled(
 
 
 def test_a_fault_is_told_with_the_name_that_the_program_gave_the_agent() -> None:
-    with pytest.raises(UsageError, match=r"^agent 'Tax expert': context\.max_tokens: expected"):
-        Runner().compile([Agent(name="Tax expert", context={"max_tokens": 0})])
+    with pytest.raises(UsageError, match=r"^agent 'Tax expert': context\.tokens: expected"):
+        Runner().compile([Agent(name="Tax expert", context={"tokens": 0})])
 
 
 def test_a_tool_and_a_check_may_have_one_name() -> None:

@@ -112,7 +112,9 @@ def test_the_choice_of_tools_holds_where_calls_are_text(choice: str, tmp_path: P
     def call_two(asked: ModelRequest) -> dict[str, str]:
         return {"text": f"{written(asked, 'add', a=1, b=2)}\n{written(asked, 'boom', why='x')}"}
 
-    agent = f"{ADDER}  function_calling: text\n  tool_choice: {choice}\n  max_turns: 2\n"
+    agent = (
+        f"{ADDER}  function_calling: text\n  settings: {{tool_choice: {choice}}}\n  max_turns: 2\n"
+    )
     case = Case(tmp_path, flow(agent), [{"text": "3."}, call_two])
 
     result = case.run()

@@ -30,7 +30,7 @@ def boom(): 'No.'
 @pytest.mark.parametrize(
     ("tool", "agent", "together"),
     [(", parallel: true", "", 2), ("", "", 1),
-     (", parallel: true", ", parallel_tool_calls: false", 1)],
+     (", parallel: true", ", settings: {parallel_tool_calls: false}", 1)],
 )  # fmt: skip
 # Shows M23
 def test_calls_run_together_where_their_tools_may(

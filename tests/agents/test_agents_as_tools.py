@@ -113,7 +113,7 @@ def test_its_turns_count_for_each_call() -> None:
         """Look."""
         return "nothing"
 
-    limit = {"count": 2, "last": "answer"}
+    limit = {"count": 2, "then": "answer"}
     b = agent("b", look).as_tool("b", max_turns=1)
     c = agent("c", look).as_tool("c", max_turns=limit)
     script = [

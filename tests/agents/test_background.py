@@ -226,7 +226,7 @@ def test_the_end_of_an_agent_cancels_those_that_it_has_started(engine: Engine) -
 
 def test_what_exceeds_a_bound_is_an_error_for_the_model(engine: Engine) -> None:
     busy = Busy()
-    helper = busy.agent.as_tool(background={"at_once": 2, "total": 3})
+    helper = busy.agent.as_tool(background={"max": 2, "count": 3})
     replies = {
         "Lead": [both("helper", *"ABC"), busy.end("early"), both("helper", *"DE"), "late", "done"],
         "Helper": busy.replies,
@@ -262,7 +262,7 @@ agents:
     instructions: Lead.
     tools: [help]
     model: scripted/lead.json
-    hooks: [{before_turn: note}]
+    hooks: [{before: turn, call: note}]
   helper: {instructions: Help., description: Helps, tools: [look]}
 steps: [{id: work, agent: lead, with: {prompt: Go.}}]
 """

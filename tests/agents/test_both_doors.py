@@ -97,7 +97,14 @@ def _spec(name: str, kind: str, config: Mapping[str, Any], **more: Any) -> dict[
 
 RETRY = {"attempts": 2, "delay": "10ms"}
 DOORS: dict[str, Sequence[Door]] = {
-    "model": [Door("", dict)],
+    "model": [
+        Door("model: scripted/test", dict),
+        Door(
+            "model: [scripted/test, scripted/other]",
+            lambda: {"model": ["scripted/test", "scripted/other"]},
+            [{"raise": "ModelError", "retryable": False}, {"text": "3"}],
+        ),
+    ],
     "instructions": [Door("", dict)],
     "description": [Door("description: Adds", lambda: {"description": "Adds"})],
     "tools": [
@@ -130,14 +137,12 @@ DOORS: dict[str, Sequence[Door]] = {
             "handoffs: [second]",
             lambda: {"handoffs": [tools.second]},
             [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
-        )
-    ],
-    "tool_handoffs": [
+        ),
         Door(
-            "tools: [transfer_to_second]\n    tool_handoffs: [second]",
+            "tools: [transfer_to_second]\n    handoffs: [{agent: second, tool: false}]",
             lambda: {"functions": [tools.transfer_to_second]},
             [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
-        )
+        ),
     ],
     "title": [Door("title: first!", dict, use=lambda agent: setattr(agent, "name", "first!"))],
     "returns": [
@@ -145,14 +150,15 @@ DOORS: dict[str, Sequence[Door]] = {
             f"returns: {NUMBER}",
             lambda: {"returns": NUMBER},
             [{"text": "three"}, {"text": '{"n": 3}'}],
-        )
-    ],
-    "returns_type": [
-        Door(
-            f'returns: {schema_of(tools.Even)}\n    returns_type: "tests.agents.door_tools:Even"',
-            lambda: {"returns": tools.Even},
-            [{"text": '{"n": 3}'}, {"text": '{"n": 4}'}],
-        )
+        ),
+        *(
+            Door(
+                f'returns: {{python: "tests.agents.door_tools:Even"{beside}}}',
+                lambda: {"returns": tools.Even},
+                [{"text": '{"n": 3}'}, {"text": '{"n": 4}'}],
+            )
+            for beside in ("", f", {json.dumps(schema_of(tools.Even))[1:-1]}")
+        ),
     ],
     "max_turns": [
         Door(
@@ -162,10 +168,10 @@ DOORS: dict[str, Sequence[Door]] = {
             {"max_turns": 2},
         ),
         Door(
-            "max_turns: {count: 2, last: answer}\n    tools: [add]",
+            "max_turns: {count: 2, then: answer}\n    tools: [add]",
             lambda: {"functions": [tools.add]},
             [ADD, {"text": "3, I think"}],
-            {"max_turns": {"count": 2, "last": "answer"}},
+            {"max_turns": {"count": 2, "then": "answer"}},
         ),
     ],
     "repeats": [
@@ -182,13 +188,6 @@ DOORS: dict[str, Sequence[Door]] = {
             [ADD, ADD, {"text": "3"}],
         )
     ],
-    "fallbacks": [
-        Door(
-            "fallbacks: [scripted/other]",
-            lambda: {"fallbacks": ["scripted/other"]},
-            [{"raise": "ModelError", "retryable": False}, {"text": "3"}],
-        )
-    ],
     "retry": [
         Door(
             f"retry: {RETRY}",
@@ -197,26 +196,22 @@ DOORS: dict[str, Sequence[Door]] = {
         )
     ],
     "on_crash": [Door("on_crash: ask", lambda: {"on_crash": "ask"})],
-    "tool_choice": [
-        Door(
-            "tool_choice: add\n    tools: [add]",
-            lambda: {"tool_choice": "add", "functions": [tools.add]},
-        )
-    ],
-    "parallel_tool_calls": [
-        Door("parallel_tool_calls: false", lambda: {"parallel_tool_calls": False})
-    ],
     "function_calling": [Door("function_calling: text", lambda: {"function_calling": "text"})],
     "settings": [
         Door(
             'settings: {temperature: 0, api_key: "${{ secrets.DOOR_KEY }}"}',
             lambda: {"settings": {"temperature": 0, "api_key": "secret:DOOR_KEY"}},
-        )
+        ),
+        Door(
+            "settings: {tool_choice: add}\n    tools: [add]",
+            lambda: {"tool_choice": "add", "functions": [tools.add]},
+        ),
+        Door("settings: {parallel_tool_calls: false}", lambda: {"parallel_tool_calls": False}),
     ],
     "context": [
         Door(
-            f"context: {{max_tokens: 5000, reduce: {how}}}\n    tools: [page]",
-            partial(dict, context={"max_tokens": 5000, "reduce": said}, functions=[tools.page]),
+            f"context: {{tokens: 5000, reduce: {how}}}\n    tools: [page]",
+            partial(dict, context={"tokens": 5000, "reduce": said}, functions=[tools.page]),
             [
                 *({"calls": [call("page", n=n)]} for n in range(8)),
                 {"text": "3"},
@@ -268,14 +263,16 @@ DOORS: dict[str, Sequence[Door]] = {
     ],
     "hooks": [
         Door(
-            f"hooks: [{{{when}: {said}}}]\n    tools: [add]",
-            partial(dict, hooks=[{when: getattr(tools, said)}], functions=[tools.add]),
+            f"hooks: [{{{side}: {when}, call: {said}}}]\n    tools: [add]",
+            partial(
+                dict, hooks=[{side: when, "call": getattr(tools, said)}], functions=[tools.add]
+            ),
         )
-        for when, said in (
-            ("before_call", "doubled"),
-            ("after_call", "withheld"),
-            ("before_turn", "hurried"),
-            ("after_turn", "no_calls"),
+        for side, when, said in (
+            ("before", "call", "doubled"),
+            ("after", "call", "withheld"),
+            ("before", "turn", "hurried"),
+            ("after", "turn", "no_calls"),
         )
     ],
     "finish": [
@@ -333,7 +330,8 @@ def test_an_agent_does_the_same_through_both_doors(
 
 def _of_file(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
     path = folder / "flow.yaml"
-    agent = f"  first:\n    model: scripted/test\n    instructions: You add.\n    {door.file}\n"
+    model = "" if door.file.startswith("model:") else "    model: scripted/test\n"
+    agent = f"  first:\n{model}    instructions: You add.\n    {door.file}\n"
     path.write_text(f"{HEAD}{agent}{STEPS}")
     outputs = engine.run(path, {"q": door.question}).outputs
     assert outputs is not None
@@ -357,7 +355,8 @@ def _of_step(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
 
 
 def _agent(door: Door) -> Agent:
-    agent = Agent(name="first", model="scripted/test", instructions="You add.", **door.program())
+    given = {"model": "scripted/test", **door.program()}
+    agent = Agent(name="first", instructions="You add.", **given)
     door.use(agent)
     return agent
 

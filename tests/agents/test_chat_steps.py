@@ -11,7 +11,7 @@ import pytest
 from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.rounds.agent_round import FAILED, HELLO
-from tests.agents.flows import Case, call, flow, told
+from tests.agents.flows import NAME, Case, call, flow, told
 
 HEAD = """
 flowengine: 1
@@ -116,7 +116,7 @@ def test_retries_that_are_used_up_leave_the_conversation_open(tmp_path: Path) ->
 
 
 def test_the_first_model_is_asked_again_after_all_have_failed(tmp_path: Path) -> None:
-    agent = FIRST.replace("Help.,", "Help., fallbacks: [scripted/spare],")
+    agent = FIRST.replace("Help.,", f"Help., model: [{NAME}, scripted/spare],")
     case = Case(tmp_path, flow(agent, STEPS, HEAD), [REFUSED, REFUSED, {"text": "Hello."}])
     register("scripted/spare", case.model)
     try:
@@ -194,7 +194,7 @@ def test_what_a_check_says_to_the_model_follows_the_message(tmp_path: Path) -> N
 
 
 def test_a_tool_that_cannot_summarize_is_told_and_nothing_is_left_out(tmp_path: Path) -> None:
-    context = "context: {max_tokens: 500, reduce: shorten}"
+    context = "context: {tokens: 500, reduce: shorten}"
     case = checked(tmp_path, context, [{"text": "x" * 900}] * 3)
 
     first, second = "a" * 900, "b" * 900

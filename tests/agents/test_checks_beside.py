@@ -158,7 +158,7 @@ def test_a_crash_at_any_write_repeats_no_known_request_and_uses_no_stopped_one(
 
 def test_a_request_that_fails_beside_is_repeated_after_the_check(tmp_path: Path) -> None:
     script = [{"raise": "RateLimited"}, CALLS, {"text": "3"}]
-    more = "  retry: {attempts: 1}\n  fallbacks: [scripted/other]\n"
+    more = f"  retry: {{attempts: 1}}\n  model: [{NAME}, scripted/other]\n"
     one = case(tmp_path, script, agent(more=more))
     register("scripted/other", one.model)
     try:
@@ -261,7 +261,7 @@ def test_the_reply_counts_once_against_budgets(tmp_path: Path) -> None:
     "checks, more, message",
     [
         ("[{before: polite, beside: true, then: tell}]", "", "must know the error"),
-        (BESIDE, "  hooks: [{before_turn: begin}]\n", "a hook 'before_turn'"),
+        (BESIDE, "  hooks: [{before: turn, call: begin}]\n", "a hook 'before: turn'"),
         ("[{before: polite, beside: maybe}]", "", "true or false"),
     ],
 )

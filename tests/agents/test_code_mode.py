@@ -197,7 +197,7 @@ def test_hooks_rules_and_limits_apply_to_the_calls_of_a_program(tmp_path: Path) 
         "    return {'arguments': {**arguments, 'b': 10}} if arguments.get('b') == 1 else None\n"
     )
     head = f"{BOXED}  seen: {{python: 'tools:seen'}}\nrules: [{{deny: boom}}]\n"
-    more = "code: box, hooks: [{before_call: seen}], limits: {calls: 3}}"
+    more = "code: box, hooks: [{before: call, call: seen}], limits: {calls: 3}}"
     code = """
     found = []
     for n in range(4):
@@ -298,7 +298,7 @@ def test_results_and_arguments_are_those_of_the_tools(
         f"  {tool}: {{python: 'tools:{tool}'}}\n" for tool in ("rows", "page", "given", "seen")
     )
     agent = AGENT.replace("[add", "[rows, page, given, add")
-    agent = agent.replace("code: box}", "code: box, hooks: [{before_call: seen}]}")
+    agent = agent.replace("code: box}", "code: box, hooks: [{before: call, call: seen}]}")
 
     assert answer in told(tmp_path / name, code, agent=agent, head=head)
 

@@ -49,15 +49,16 @@ def case(folder: Path, how: str, script: list[Any]) -> Case:
 
 def test_what_a_handoff_withholds_is_not_shown_by_a_later_reduction(tmp_path: Path) -> None:
     adds = [{"calls": [call("add", f"a{n}", a=n, b=n)]} for n in range(40)]
-    text = AGENTS.replace("HOW", "sees: args").replace("max_turns: 30", "")
-    text = text.replace("You are second.\n", "You are second.\n  context: {max_tokens: 600}\n")
+    text = AGENTS.replace("HOW", "context: args").replace("max_turns: 30", "")
+    text = text.replace("You are second.\n", "You are second.\n  context: {tokens: 600}\n")
     text = text.replace("You are first.\n", "You are first.\n  max_turns: 60\n")
-    one = case(tmp_path, "sees: args", [{"calls": [call("transfer_to_second")]}, *adds,
+    one = case(tmp_path, "context: args", [{"calls": [call("transfer_to_second")]}, *adds,
                                         {"text": "so"}])  # fmt: skip
-    one.path.write_text(one.path.read_text().replace(
-        flow(AGENTS.replace("HOW", "sees: args")).partition("agents:")[2].partition("\nsteps")[0],
-        flow(text).partition("agents:")[2].partition("\nsteps")[0],
-    ))  # fmt: skip
+    old, new = (
+        flow(agents).partition("agents:")[2].partition("\nsteps")[0]
+        for agents in (AGENTS.replace("HOW", "context: args"), text)
+    )
+    one.path.write_text(one.path.read_text().replace(old, new))
 
     assert one.run().outputs["answer"] == "so"
     reduced = [e["address"] for e in one.journal() if "left_out" in (e.get("value") or {})]
@@ -82,7 +83,7 @@ def test_in_python_the_form_is_a_type_and_the_filter_a_function() -> None:
         return "You are billing."
 
     billing = Agent(name="Billing", instructions=instructions)
-    triage = Agent(name="Triage", handoffs=[Handoff(billing, args=Why, sees=brief)])
+    triage = Agent(name="Triage", handoffs=[Handoff(billing, args=Why, context=brief)])
     with scripted(said("transfer_to_Billing", reason="refund"), "Done.") as model:
         assert triage.run("Order 7").output == "Done."
 
@@ -103,7 +104,7 @@ def test_a_hook_sees_and_changes_the_arguments() -> None:
         return "You are billing."
 
     billing = Agent(name="Billing", instructions=instructions)
-    hooks = [{"before_call": lower, "tools": ["transfer_to_*"]}]
+    hooks = [{"before": "call", "call": lower, "tools": ["transfer_to_*"]}]
     triage = Agent(name="Triage", handoffs=[Handoff(billing, args=Why)], hooks=hooks)
     with scripted(said("transfer_to_Billing", reason="refund", urgent=True), "Done."):
         assert triage.run("Order 7").output == "Done."

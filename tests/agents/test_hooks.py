@@ -48,7 +48,11 @@ AGENT = """
 first:
   instructions: You add.
   tools: [add]
-  hooks: [{before_turn: begin}, {after_turn: reply}, {before_call: before}, {after_call: after}]
+  hooks:
+    - {before: turn, call: begin}
+    - {after: turn, call: reply}
+    - {before: call, call: before}
+    - {after: call, call: after}
 """
 
 

@@ -351,7 +351,7 @@ def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> N
         {"raise": "ModelError", "message": "no such model", "retryable": False},
         {"text": "3", "usage": usage},
     ]
-    agent = Agent(name="A", model="one/a", fallbacks=["other/b"], functions=[add])
+    agent = Agent(name="A", model=["one/a", "other/b"], functions=[add])
 
     found = bench.run(agent, script)
 

@@ -29,7 +29,7 @@ def requests_of(engine: Engine, execution: str) -> list[dict[str, Any]]:
     return [step["request"] for step in each if "request" in step]
 
 
-@pytest.mark.parametrize("context", ["{max_tokens: 6000, clear: 2, reduce: summarize}", "drop"])
+@pytest.mark.parametrize("context", ["{tokens: 6000, keep: 2, reduce: summarize}", "drop"])
 def test_what_was_sent_is_shown(
     context: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +50,7 @@ def test_what_was_sent_is_shown(
 
 def test_a_snapshot_and_an_open_turn_change_nothing(tmp_path: Path) -> None:
     script = [*pages(60)[:60], {"raise": "ModelError", "retryable": False, "message": "no"}]
-    one = case(tmp_path, agent("{max_tokens: 9000, clear: 3}", more="  max_turns: 90\n"), script)
+    one = case(tmp_path, agent("{tokens: 9000, keep: 3}", more="  max_turns: 90\n"), script)
     assert one.run().status == "failed"
 
     with one.engine_open() as engine:

@@ -33,7 +33,7 @@ flowengine: 1
 id: f
 defaults: {{model: {NAME}}}
 inputs: {{q: {{type: string, default: Hello}}, user: {{type: string, default: ana}}}}
-budget: {{shared: [{{key: "${{{{ inputs.user }}}}", period: month, tokens: {TOKENS}}}]}}
+budget: {{shared: [{{key: "${{{{ inputs.user }}}}", every: month, tokens: {TOKENS}}}]}}
 """
 AGENTS = "first: {instructions: Write., settings: {max_tokens: 200}}"
 RUNS = 25

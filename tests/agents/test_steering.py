@@ -166,7 +166,7 @@ tools:
   look: {python: "tools:look", effect: pure}
   note: {python: "tools:note", effect: idempotent}
 agents:
-  clerk: {instructions: Look., tools: [look], max_turns: 1000, hooks: [{before_turn: note}]}
+  clerk: {instructions: Look., tools: [look], max_turns: 1000, hooks: [{before: turn, call: note}]}
 steps: [{id: ask, agent: clerk, with: {prompt: Look.}}]
 """
 TOOLS = """

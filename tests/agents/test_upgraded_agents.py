@@ -82,7 +82,7 @@ class Edit(NamedTuple):
 MODEL = ("first: {model: scripted/one", "first: {model: scripted/other")
 FALLBACK = (
     "first: {model: scripted/one",
-    "first: {model: scripted/other, fallbacks: [scripted/one]",
+    "first: {model: [scripted/other, scripted/one]",
 )
 THIRD = ("handoffs: [second]", "handoffs: [second, third]")
 ADDED = ("  second: {", "  third: {model: scripted/other, instructions: You end.}\n  second: {")

@@ -222,7 +222,7 @@ steps:
         type: object
         properties: {cost_center: {type: string, title: Cost centre, pattern: "^[0-9]{4}$"}}
         required: [cost_center]
-      choices: [approve, {id: reject, comment: required}, {id: later, label: Not now}]
+      choices: [approve, {id: reject, comment: required}, {id: later, title: Not now}]
       assignees: ${{ inputs.assignees }}
     next: {outcome: {approve: pay, reject: refuse, later: refuse}}
   - id: pay

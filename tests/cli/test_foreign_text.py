@@ -341,7 +341,7 @@ inputs: {{t: {{type: string, default: x}}}}
 signals: {{go: {{key: "{text}"}}}}
 steps:
   - id: ask
-    approval: {{title: "{text}", choices: [{{id: approve, label: "{text}"}}, {{id: reject}}]}}
+    approval: {{title: "{text}", choices: [{{id: approve, title: "{text}"}}, {{id: reject}}]}}
     next: {{first: [{{when: "${{{{ inputs.t == '{line}' }}}}", to: w}}, {{else: z}}]}}
   - {{id: w, wait: {{signal: go}}, next: z}}
   - {{id: z, run: {{command: [echo, "{text}"]}}, lock: "${{{{ '{line}' }}}}"}}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.endurance
 FLOW = """\
 flowengine: 1
 id: f
-budget: {shared: [{key: moved, period: month, tokens: 300}]}
+budget: {shared: [{key: moved, every: month, tokens: 300}]}
 agents: {writer: {instructions: Write., model: MODEL, settings: {max_tokens: 200}}}
 steps: [{id: ask, agent: writer, with: {prompt: Hello}}]
 """

@@ -16,7 +16,7 @@ from tests.engines import world
 from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 FLOW = """
-budget: {shared: [{key: team, period: day, tool_calls: 3}, {key: all, tool_calls: 9}]}
+budget: {shared: [{key: team, every: day, tool_calls: 3}, {key: all, tool_calls: 9}]}
 steps:
   - {id: a, python: "effects:act", effect: idempotent}
   - {id: b, python: "effects:act", effect: idempotent}
@@ -58,7 +58,7 @@ def test_a_crash_at_any_write_neither_loses_nor_repeats_a_reservation(
 
 
 WAITING = """
-budget: {shared: [{key: team, period: day, tool_calls: LIMIT}]}
+budget: {shared: [{key: team, every: day, tool_calls: LIMIT}]}
 steps:
   - {id: a, python: "effects:act", effect: idempotent}
   # - {id: ask, approval: {title: Go on?}, next: {outcome: {approve: b, reject: end}}}

@@ -69,7 +69,7 @@ steps:
       subject: {amount: 3}
       edit: [amount]
       form: {type: object, properties: {code: {type: string}}, required: [code]}
-      choices: [approve, {id: reject, comment: required, label: No, counts_as: reject}]
+      choices: [approve, {id: reject, comment: required, title: No, as: reject}]
       assignees: ["group:finance", "${{ inputs.boss }}"]
       exclude: ${{ inputs.others }}
       need: 2
@@ -79,7 +79,7 @@ steps:
       remind: 8h
       escalate: [{after: 1d, assignees: ["user:cfo"]}]
       batch: all
-      attachments: []
+      files: []
     set: {notes: one}
     next: {outcome: {approve: both, else: end}}
   - id: both
@@ -189,7 +189,15 @@ def keys(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
             if "$ref" in one or "description" in one or not path.endswith("allOf"):
                 yield f"{path}.{name}", one
         for name, one in node.items():
-            if name not in {"properties", "Schema", "StateSchema", "not", "if", "then"}:
+            if name not in {
+                "properties",
+                "Schema",
+                "AnswerSchema",
+                "StateSchema",
+                "not",
+                "if",
+                "then",
+            }:
                 yield from keys(one, f"{path}.{name}")
     elif isinstance(node, list):
         for one in node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from flowengine.sdk import SignatureError
 from flowengine.sdk.python.docstrings import parse
 from flowengine.sdk.python.live_signature import Signature
-from flowengine.sdk.python.signature import derive
+from flowengine.sdk.python.signature import derive, type_schema
+from flowengine.sdk.python.tagged_unions import schema_for_models
 from tests.rows import each_row
 
 Write = Callable[..., str]
@@ -376,3 +378,38 @@ def test_whatever_a_module_declares_no_code_of_it_runs_and_reading_ends(module: 
     assert args["properties"]["ag"] == {"type": "integer"}
     assert [args["properties"][name] for name in ("ah", "ai", "aj")] == [{}, {}, {}]
     assert args["properties"]["g"] == {"type": "array", "items": {"type": "object"}}
+
+
+TYPES = """
+from dataclasses import dataclass
+from pydantic import BaseModel, Field, field_validator
+class Report(BaseModel):
+    title: str = Field(min_length=3)
+    @field_validator("title")
+    def ends(cls, value): raise SystemExit
+@dataclass
+class City:
+    name: str
+    size: int = 0
+Either = list[City] | Report
+Made = type("Made", (), {})
+def function(a: int): ...
+"""
+
+
+def test_the_schema_of_a_type_is_read_from_its_source(
+    module: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = module(answer_forms=TYPES)
+    monkeypatch.syspath_prepend(folder)
+    live = import_module("answer_forms")
+
+    for name in ("Report", "City", "Either"):
+        read = type_schema(f"answer_forms:{name}", folder)[0]
+        assert read == schema_for_models(getattr(live, name)), name
+    for name in ("Made", "function"):
+        with pytest.raises(SignatureError, match="is in no source that can be read"):
+            type_schema(f"answer_forms:{name}", folder)
+    with pytest.raises(SignatureError, match="'answer_forms' has no type 'Citty'") as raised:
+        type_schema("answer_forms:Citty", folder)
+    assert raised.value.hint == "did you mean 'City'?"

@@ -318,7 +318,7 @@ def test_deployed_flows_visit_pages_and_no_files(
     assert all("this flow may not read files of the host" in text for text in told.values()), told
 
 
-@each_row("agent", ["model: scripted//etc/x.yaml", "model: a/b, fallbacks: [NAME]"])
+@each_row("agent", ["model: scripted//etc/x.yaml", "model: [a/b, NAME]"])
 def test_models_of_deployed_flows_are_no_files(agent: str) -> None:
     text = AGENTS.replace("model: m/x", agent.replace("NAME", "scripted/x.json"))
     with pytest.raises(FlowFileError, match="names no file of the server's machine"):

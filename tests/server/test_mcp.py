@@ -56,8 +56,8 @@ steps:
         required: [account]
         properties: {account: {type: string}, choice: {type: integer, default: 2}}
       choices:
-        - {id: approve, counts_as: approve}
-        - {id: later, counts_as: reject, comment: required}
+        - {id: approve, as: approve}
+        - {id: later, as: reject, comment: required}
   - {id: second, approval: {title: Second?, assignees: ["user:owner"], claim: false}}
 outputs: {first: "${{ steps.first.output.form.account }}", choice: "${{ steps.second.outcome }}"}
 """

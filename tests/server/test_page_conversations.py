@@ -149,7 +149,7 @@ def test_a_turn_shows_its_request_and_a_reduction_what_it_kept(api: Api, tmp_pat
         "def page(n: int) -> str:\n    'Read.'\n    return f'{n}' + 'x' * 4000\n"
     )
     head = HEAD.replace("add", "page").replace("  boom", "  page2").replace("boom", "page")
-    agent = "first: {instructions: You read., tools: [page], context: {max_tokens: 2500, clear: 1}}"
+    agent = "first: {instructions: You read., tools: [page], context: {tokens: 2500, keep: 1}}"
     (tmp_path / "read.yaml").write_text(flow(agent, head=head))
     usage = {"input_tokens": 1000, "cached_tokens": 250, "output_tokens": 20, "cost_usd": 0.25}
     calls = [{"calls": [call("page", f"p{n}", n=n)], "usage": usage} for n in range(3)]

@@ -148,12 +148,12 @@ steps:
     approval:
       title: Ship it?
       assignees: ["user:owner"]
-      attachments: ["${{ inputs.picture }}", "${{ inputs.list }}", "${{ inputs.note }}"]
+      files: ["${{ inputs.picture }}", "${{ inputs.list }}", "${{ inputs.note }}"]
       choices:
-        - {id: approve, label: Ship}
+        - {id: approve, title: Ship}
         - hold
         - {id: reject, comment: required}
-        - {id: give_up, counts_as: reject}
+        - {id: give_up, as: reject}
     on_error: [{type: Rejected, next: undo}]
     next: {outcome: {approve: ship, hold: end, give_up: undo}}
   - {id: ship, title: Ship the <parcel>, next: end}
@@ -263,7 +263,7 @@ steps:
       body: "In **Bern**, with `4` rooms:\\n\\n- quiet\\n- warm"
       need: 2
       assignees: ["group:finance", "user:ben"]
-      choices: [{id: approve}, {id: reject, label: Do not open, comment: required}]
+      choices: [{id: approve}, {id: reject, title: Do not open, comment: required}]
 """
 
 

@@ -43,8 +43,8 @@ steps:
       subject: {zdata_field: "${{ inputs.note }}"}
       edit: [zdata_field]
       choices:
-        - {id: approve, counts_as: approve}
-        - {id: zdata_choice, counts_as: reject, label: zdata_label}
+        - {id: approve, as: approve}
+        - {id: zdata_choice, as: reject, title: zdata_label}
       form:
         type: object
         properties: {zdata_form: {type: string, enum: [zdata_enum, other]}}

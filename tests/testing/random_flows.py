@@ -108,7 +108,7 @@ class Author:
         if self.draw.random() < 0.2:
             shared: Step = {"key": self.draw.choice(["team", "${{ string(inputs.p) }}"])}
             bounds: Step = self.draw.choice(
-                [{"tool_calls": 3}, {"tool_calls": 8, "period": "month"}]
+                [{"tool_calls": 3}, {"tool_calls": 8, "every": "month"}]
             )
             flow["budget"] = {**flow.get("budget", {}), "shared": [{**shared, **bounds}]}
 

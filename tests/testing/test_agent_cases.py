@@ -96,7 +96,7 @@ def test_a_model_without_replies_fails_the_case(tmp_path: Path) -> None:
 
 
 def test_errors_are_retried_on_virtual_time_and_fallbacks_asked(tmp_path: Path) -> None:
-    agent = "first: {instructions: You add., fallbacks: [scripted/other]}"
+    agent = "first: {instructions: You add., model: [scripted/test, scripted/other]}"
     cases = """
 cases:
   - name: it passes

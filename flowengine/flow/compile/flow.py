@@ -301,7 +301,8 @@ class Compiler:
     def _shared(self, given: SharedBudget) -> Any:
         """Return the compiled form of a budget that executions share."""
         typed = self.expressions.value(given.key, (*given.loc, "key"), self.scopes.outside())
-        return {**given.plain(), "key": typed.value}
+        spec = {**given.plain(), "key": typed.value}
+        return {"period" if key == "every" else key: value for key, value in spec.items()}
 
     def _outputs(self) -> None:
         view = self.scopes.at_end()

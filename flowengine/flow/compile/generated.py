@@ -264,6 +264,11 @@ class FileDeclarations:
         self.program.tools_of(self.file).function(name, loc)
         return {"name": name, "folder": self.file.folder}
 
+    def type(self, name: str, loc: Loc) -> tuple[dict[str, Plain], dict[str, Plain]]:
+        """Return the JSON Schema and the location of a type of a module beside this file."""
+        schema = self.program.tools_of(self.file).type_schema(name, loc)
+        return schema, {"name": name, "folder": self.file.folder}
+
     def folders(
         self, pattern: str, marked: str, largest: int, loc: Loc
     ) -> dict[str, dict[str, bytes]]:

@@ -71,6 +71,6 @@ def of_approval(approval: Approval) -> tuple[list[str], dict[str, str]]:
 
 def counts_as(choice: Choice) -> str:
     """Return the effect of a choice: `approve`, `reject` or `other`."""
-    if choice.counts_as is not None:
-        return choice.counts_as
+    if choice.as_ is not None:
+        return choice.as_
     return choice.id if choice.id in {"approve", "reject"} else "other"

@@ -16,8 +16,7 @@ from flowengine.flow.models import Approval, AskBeforeCall, AskFirst, Choice, Es
 from flowengine.flow.models.actions import RESPOND
 from flowengine.sdk.values.schema_types import resolve
 
-_VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "batch",
-           "attachments")  # fmt: skip
+_VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "batch")
 _CONSTANTS = ("claim", "delegate")
 
 
@@ -46,6 +45,8 @@ def asked(
         parts["expires"] = expressions.value(given.expires.after, loc, view)
         if given.expires.then is not None:
             parts["on_expire"] = constant(given.expires.then)
+    if given.files is not None:
+        parts["attachments"] = expressions.value(given.files, (*given.loc, "files"), view)
     if given.remind is not None:
         loc = (*given.remind.loc, "every")
         parts["remind"] = together({"every": expressions.value(given.remind.every, loc, view)})
@@ -142,11 +143,11 @@ def _escalation(expressions: Expressions, given: Escalation, view: VisibleNames)
 
 
 def _choice(expressions: Expressions, given: Choice, view: VisibleNames) -> TypedValue:
-    label = given.label if given.label is not None else given.id.replace("_", " ").capitalize()
+    title = given.title if given.title is not None else given.id.replace("_", " ").capitalize()
     return together(
         {
             "id": constant(given.id),
-            "label": expressions.value(label, (*given.loc, "label"), view),
+            "label": expressions.value(title, (*given.loc, "title"), view),
             "counts_as": constant(counts_as(given)),
             "comment": constant(given.comment),
         }

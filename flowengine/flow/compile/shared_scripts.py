@@ -23,7 +23,7 @@ def warn_of_shared_scripts(file: FlowFile) -> None:
     agents = file.model.agents
     sharing: dict[str, list[str]] = {}
     for name, agent in agents.items():
-        if (path := script_of(agent.model)) is not None:
+        for path in filter(None, map(script_of, agent.model or ())):
             sharing.setdefault(path, []).append(name)
     with_others = {path: names for path, names in sharing.items() if len(names) > 1}
     group = _conversing(agents) if with_others else {}

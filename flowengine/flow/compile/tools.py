@@ -30,7 +30,7 @@ from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
 from flowengine.sdk.python.imported_modules import may_use_folder
 from flowengine.sdk.python.live_signature import Signature
-from flowengine.sdk.python.signature import signature_of
+from flowengine.sdk.python.signature import signature_of, type_schema
 from flowengine.sdk.steps.step_kind import SignatureError
 from flowengine.sdk.steps.step_kind import Tool as BroughtTool
 from flowengine.sdk.texts.near_words import did_you_mean
@@ -334,7 +334,7 @@ class Tools:
         callee.on_crash, callee.needs = model.on_crash, model.needs
         if model.background is not None:
             bounds = model.background
-            callee.background = {"at_once": bounds.at_once, "total": bounds.total}
+            callee.background = {"at_once": bounds.max, "total": bounds.count}
         if model.preview is not None:
             callee.preview = self._preview(model.preview, (*model.loc, "preview"))
         callee.identity = _version(callee, model)
@@ -399,6 +399,16 @@ class Tools:
             return None
         self.others.read.update(dict.fromkeys(signature.paths))
         return signature
+
+    def type_schema(self, name: str, loc: Loc) -> Schema:
+        """Return the JSON Schema of a Python type from its source, empty after an error."""
+        try:
+            schema, paths = type_schema(name, self.file.folder)
+        except SignatureError as error:
+            self.report.at("E401", error.message, loc, error.hint)
+            return {}
+        self.others.read.update(dict.fromkeys(paths))
+        return schema
 
     def _with_bound(self, model: Tool, kind: str) -> Schema | None:
         """Return the schema of the arguments, including those fixed by the flow.

@@ -68,11 +68,20 @@ _RECEIVED = {
 }
 
 
+_TYPE = {
+    "type": "string",
+    "description": "A Python type, `module:Type`, that validates answers. It defines their form "
+    "if no other keyword does.",
+    "examples": ["models:Report"],
+}
+
+
 def flow_schema() -> Schema:
     """Return the JSON Schema of flow files, draft 2020-12."""
     definitions: dict[str, Schema] = {
         **copy.deepcopy(DEFINITIONS),
         "Schema": _keywords(),
+        "AnswerSchema": _keywords(python=_TYPE),
         "StateSchema": _keywords(reducer=_reducer(), signal=_RECEIVED),
     }
     _define(FlowModel, definitions)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from flowengine.errors import InputError
-from flowengine.flow.models.types import shown, words
+from flowengine.flow.models.types import in_generated, shown, words
 from flowengine.flow.source.diagnostics import Fault, Loc
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.values.validation import SchemaError, Validator
@@ -66,8 +66,8 @@ def schema_problems(schema: Any, loc: Loc, more: frozenset[str] = frozenset()) -
 
 
 def _shape(schema: Any) -> Any:
-    """Return a schema without the keys of state."""
-    return {key: value for key, value in schema.items() if key not in {"reducer", "signal"}}
+    """Return a schema without the keys of state and of answers."""
+    return {key: value for key, value in schema.items() if key not in _MORE}
 
 
 def _problems(
@@ -94,7 +94,7 @@ def _problems(
 
 def _keyword(key: str, value: Any, loc: Loc, more: frozenset[str], defs: Any) -> Iterator[Fault]:
     if key in more:
-        yield from (_reducer if key == "reducer" else _signal)(value, loc)
+        yield from _MORE[key](value, loc)
     elif key not in KEYWORDS:
         hint = did_you_mean(key, KEYWORDS | more)
         yield Fault(loc, "E102", f"unknown key {key!r} in a JSON Schema", hint, key=True)
@@ -203,6 +203,19 @@ def _reducer(value: Any, loc: Loc) -> Iterator[Fault]:
 def _signal(value: Any, loc: Loc) -> Iterator[Fault]:
     if not isinstance(value, str):
         yield Fault(loc, "E103", f"expected the name of a signal, got {shown(value)}")
+
+
+def _python(value: Any, loc: Loc) -> Iterator[Fault]:
+    if not isinstance(value, str) and not in_generated.get():
+        yield Fault(loc, "E103", f"expected a type, as module:Type, got {shown(value)}")
+
+
+_MORE: dict[str, Callable[[Any, Loc], Iterator[Fault]]] = {
+    "reducer": _reducer,
+    "signal": _signal,
+    "python": _python,
+}
+"""Keys besides the keywords, of state and of answers."""
 
 
 def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[Fault]:

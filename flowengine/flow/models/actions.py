@@ -105,10 +105,10 @@ class Choice(Part):
 
     id: Outcome = Field(examples=["approve"])
     """The outcome of the step."""
-    label: Template | None = Field(default=None, examples=["Send back"])
+    title: Template | None = Field(default=None, examples=["Send back"])
     """The text shown to users."""
-    counts_as: Literal["approve", "reject", "other"] | None = Field(
-        default=None, examples=["reject"]
+    as_: Literal["approve", "reject", "other"] | None = Field(
+        default=None, key="as", examples=["reject"]
     )
     """Whether it counts as approval or rejection. Default: derived from the id, `other` for other
     ids."""
@@ -235,7 +235,7 @@ class Asking(Part):
     """Tools that are called when it opens, reminds or escalates."""
     batch: Template | None = Field(default=None, examples=["invoices"])
     """Key for listing and deciding several approvals together. Default: the step's id."""
-    attachments: Value = Field(default=None, examples=[["${{ steps.make.output.files.report }}"]])
+    files: Value = Field(default=None, examples=[["${{ steps.make.output.files.report }}"]])
     """Files shown to the approver."""
 
     @classmethod
@@ -337,7 +337,7 @@ class AskBeforeCall(AskFirst):
                     f"{RESPOND!r} cannot be combined with 'need': one person would decide alone"
                 )
                 yield MappingProblem("choices", "E103", message)
-            counts = isinstance(one, dict) and one.get("id") == RESPOND and one.get("counts_as")
+            counts = isinstance(one, dict) and one.get("id") == RESPOND and one.get("as")
             if counts not in (None, False, "other"):
                 message = f"{RESPOND!r} gives a result instead of the call: it counts as 'other'"
                 yield MappingProblem("choices", "E103", message)

@@ -20,6 +20,7 @@ from flowengine.flow.models.types import (
     Value,
     constant_text,
     in_generated,
+    one_or_many,
     wrong,
 )
 from flowengine.sdk.python.imported_modules import NO_FILES, may_read_files
@@ -52,6 +53,13 @@ StateSchema = Annotated[
     IsSchema(frozenset({"reducer", "signal"})),
 ]
 """The same of a state key, with `reducer` and `signal`."""
+AnswerSchema = Annotated[
+    dict[str, Any],
+    CheckedType(_schema),
+    AsSchema({"$ref": "#/$defs/AnswerSchema"}),
+    IsSchema(frozenset({"python"})),
+]
+"""The same of an answer, with `python`."""
 
 
 _AGENT_NAME = rf"{ID}(\.{ID})?"
@@ -119,17 +127,22 @@ def _model(value: Any) -> str:
     return text
 
 
-def script_of(model: str | None) -> str | None:
+def script_of(model: str) -> str | None:
     """Return the path of the script of replies that a model names, if it names one."""
-    script = None if model is None else re.fullmatch(_SCRIPT, model)
+    script = re.fullmatch(_SCRIPT, model)
     return None if script is None else script[1]
 
 
-ModelName = Annotated[
-    str,
-    CheckedType(_model),
-    AsSchema({"type": "string", "pattern": f"^{_MODEL_NAME}$"}),
+_NAMED_MODEL = {"type": "string", "pattern": f"^{_MODEL_NAME}$"}
+ModelName = Annotated[str, CheckedType(_model), AsSchema(_NAMED_MODEL)]
+
+
+ModelNames = Annotated[
+    list[str],
+    CheckedType(one_or_many(_model)),
+    AsSchema({"anyOf": [_NAMED_MODEL, {"type": "array", "items": _NAMED_MODEL, "minItems": 1}]}),
 ]
+"""A model, or several: the first one is called, and the others are its fallbacks, in order."""
 
 
 def is_model_name(text: str) -> bool:
@@ -175,8 +188,9 @@ class MaxTurns(Part):
 
     count: Positive = Field(default=30, examples=[10])
     """The number of calls of a model."""
-    last: Literal["fail", "answer"] = Field(default="fail", examples=["answer"])
-    """The last call: with tools like the others, or without tools, so that it returns an answer."""
+    then: Literal["fail", "answer"] = Field(default="fail", examples=["answer"])
+    """The effect of the limit: the agent fails, or its last call is made without tools, so that it
+    returns an answer."""
 
 
 class ContextWindow(Part):
@@ -185,12 +199,12 @@ class ContextWindow(Part):
     NOUN = "'context'"
     MAIN = "reduce"
 
-    max_tokens: Positive | None = Field(default=None, examples=[50_000])
+    tokens: Positive | None = Field(default=None, examples=[50_000])
     """Maximum tokens of a request, estimated. Default: the context window of the model."""
     reduce: Text = Field(default="drop", examples=["summarize"])
     """How the oldest messages are reduced: `drop` omits them, `summarize` has the model summarize
     them, and the name of a tool has that tool summarize them."""
-    clear: Positive | None = Field(default=None, examples=[3])
+    keep: Positive | None = Field(default=None, examples=[3])
     """The number of newest replies whose results stay when older long results are replaced by
     notes, before any message is left out. The model reads one again with `read_result`."""
 
@@ -217,7 +231,7 @@ class Handoff(Part):
     )
     """JSON Schema of the arguments, an object, that the model passes. They become the context
     variable `handoff`."""
-    sees: Annotated[
+    context: Annotated[
         Any,
         CheckedType(_sees),
         AsSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
@@ -225,6 +239,18 @@ class Handoff(Part):
     """The part of the earlier conversation that the other agent sees: `all`, `text` (without calls
     and results), `args` (the call of the handoff alone), the number of newest messages, or the name
     of a tool that summarizes it."""
+
+    tool: bool = Field(default=True, examples=[False])
+    """Whether the model has a tool for it. Otherwise tools hand over to the agent, by returning it.
+    """
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
+        """Refuse arguments of a handoff without a tool."""
+        yield from super().problems(given)
+        if given.get("tool") is False and "args" in given:
+            message = "'args' are the arguments of the tool, which 'tool: false' leaves out"
+            yield MappingProblem("args", "E103", message, "leave out one of them")
 
 
 class Check(Part):
@@ -251,20 +277,19 @@ class Hook(Part):
     """A tool that stands around the turns or the calls of an agent."""
 
     NOUN = "a hook"
-    RULES = (ExclusiveKeys(("before_turn", "after_turn", "before_call", "after_call")),)
+    RULES = (ExclusiveKeys(("before", "after")),)
 
-    before_turn: Text | None = Field(default=None, examples=["choose_model"])
-    """The tool that is called before each call of the model. It can choose the model and the tools
-    of the turn, add a message, answer, or refuse."""
-    after_turn: Text | None = Field(default=None, examples=["no_links"])
-    """The tool that sees each reply before its calls are made. It can refuse the reply, or answer
-    in its place."""
-    before_call: Text | None = Field(default=None, examples=["within_region"])
-    """The tool that sees each call before rules and approvers do. It can change the arguments, have
-    approvers asked, answer in place of the tool, or refuse."""
-    after_call: Text | None = Field(default=None, examples=["shorten"])
-    """The tool that sees the result of each call before the model does. It can replace or withhold
-    it."""
+    before: Literal["turn", "call"] | None = Field(default=None, examples=["call"])
+    """`turn`: it is called before each call of the model, and can choose the model and the tools of
+    the turn, add a message, answer, or refuse. `call`: it sees each tool call before rules and
+    approvers do, and can change the arguments, have approvers asked, answer in place of the tool,
+    or refuse."""
+    after: Literal["turn", "call"] | None = Field(default=None, examples=["turn"])
+    """`turn`: it sees each reply before its calls are made, and can refuse the reply, or answer in
+    its place. `call`: it sees the result of each tool call before the model does, and can replace
+    or withhold it."""
+    call: Text = Field(examples=["within_region"])
+    """The tool that is called."""
     tools: list[Text] = Field(default=[], examples=[["refund", "github.delete_*"]])
     """Names or globs of the called tools, as the model knows them. Default: all. A handoff is a
     call of `transfer_to_NAME`."""
@@ -296,8 +321,11 @@ class Agent(Part):
 
     NOUN = "an agent"
 
-    model: ModelName | None = Field(default=None, examples=["openai/gpt-4o"])
-    """The model. Default: `defaults.model`, else `FLOWENGINE_MODEL`."""
+    model: ModelNames | None = Field(
+        default=None, examples=["openai/gpt-4o", ["openai/gpt-4o", "openai/gpt-4o-mini"]]
+    )
+    """The model, or a list: the others are its fallbacks, in order. Default: `defaults.model`, else
+    `FLOWENGINE_MODEL`."""
     instructions: Instructions = Field(examples=["You find sources."])
     """The instructions for the model."""
     title: Text | None = Field(default=None, examples=["Tax expert"])
@@ -319,43 +347,40 @@ class Agent(Part):
     """Directories with a `SKILL.md`, as paths or globs relative to the flow file. The model
     receives their names and descriptions, and reads the rest when it needs it."""
     handoffs: list[Handoff] = Field(
-        default=[], examples=[["writer", {"agent": "billing", "sees": "text"}]]
+        default=[], examples=[["writer", {"agent": "billing", "context": "text"}]]
     )
     """Agents to which it may hand over the conversation."""
-    tool_handoffs: list[AgentName] = Field(default=[], examples=[["billing"]])
-    """Agents that its tools may hand the conversation over to, by returning one. With `handoffs`,
-    it has a tool for each instead."""
-    returns: Schema | None = Field(
-        default=None, examples=[{"type": "object", "properties": {"title": {"type": "string"}}}]
+
+    returns: AnswerSchema | None = Field(
+        default=None,
+        examples=[
+            {"type": "object", "properties": {"title": {"type": "string"}}},
+            {"python": "models:Report"},
+        ],
     )
-    """JSON Schema of the final answer. Default: text."""
-    returns_type: FunctionName | None = Field(default=None, examples=["models:Report"])
-    """A Python type that validates answers which match `returns`. An answer that it refuses is sent
-    back to the model."""
+    """JSON Schema of the final answer, or a Python type as `python`. Default: text."""
     max_turns: MaxTurns = Field(default=MaxTurns(), examples=[10])
     """The maximum number of model calls in one step, including handoffs."""
     repeats: NotNegative = Field(default=3, examples=[5])
     """How many times in a row the same call may fail in the same way before the agent is warned. If
     the agent then repeats the call, its work ends. 0 means no limit."""
-    fallbacks: list[ModelName] = Field(default=[], examples=[["openai/gpt-4o-mini"]])
-    """Fallback models, tried in order."""
+
     retry: Retry | None = Field(default=None, examples=[5])
     """Retries of one model call. Default: 3 attempts with pauses of 4 to 10 seconds."""
     on_crash: OnCrash = Field(default="retry", examples=["ask"])
     """The treatment of a model call that a crash interrupted: `retry` requests it again, `ask` asks
     an operator, `fail` fails the step."""
-    tool_choice: Text | None = Field(default=None, examples=["required"])
-    """`auto`, `none`, `required`, or the name of a tool that must be called."""
-    parallel_tool_calls: bool = Field(default=True, examples=[False])
-    """Whether a reply may contain several calls."""
+
     function_calling: Literal["native", "text"] | None = Field(default=None, examples=["text"])
     """How tools are offered to the model. Default: depends on the model."""
     settings: dict[str, Value] = Field(
         default={}, examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}]
     )
-    """Settings passed to the provider. They may name secrets."""
+    """Settings passed to the provider. They may name secrets. `tool_choice` is `auto`, `none`,
+    `required`, or the name of a tool that must be called. `parallel_tool_calls` is whether a reply
+    may contain several calls."""
     context: ContextWindow | None = Field(
-        default=None, examples=[{"max_tokens": 50_000, "reduce": "summarize"}]
+        default=None, examples=[{"tokens": 50_000, "reduce": "summarize"}]
     )
     """The reduction of a conversation that exceeds the context window. Default: the agent fails."""
     checks: list[Check] = Field(
@@ -363,7 +388,7 @@ class Agent(Part):
     )
     """Tools that check prompts and answers of the agent, in this order."""
     hooks: list[Hook] = Field(
-        default=[], examples=[[{"before_call": "within_region", "tools": ["refund"]}]]
+        default=[], examples=[[{"before": "call", "call": "within_region", "tools": ["refund"]}]]
     )
     """Tools that stand around its turns and calls. The first one is the outermost."""
     limits: AgentLimits | None = Field(default=None, examples=[{"calls": 20}])
@@ -378,7 +403,7 @@ class Agent(Part):
     @property
     def led_to(self) -> list[str]:
         """The agents that it may hand over to itself, or its tools."""
-        return [*(handoff.agent for handoff in self.handoffs), *self.tool_handoffs]
+        return [handoff.agent for handoff in self.handoffs]
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from flowengine.flow.models.agent import ModelName, Schema
+from flowengine.flow.models.agent import ModelNames, Schema
 from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.types import (
@@ -80,8 +80,8 @@ class Defaults(Part):
 
     NOUN = "'defaults'"
 
-    model: ModelName | None = Field(default=None, examples=["openai/gpt-4o"])
-    """The model of agents."""
+    model: ModelNames | None = Field(default=None, examples=["openai/gpt-4o"])
+    """The model of agents, or a list of it and its fallbacks."""
     in_: EnvironmentUse = Field(default=None, key="in", examples=["host"])
     """The environment for `run`."""
     concurrency: PositiveOrExpression | None = Field(default=None, examples=[4])

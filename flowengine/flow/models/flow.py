@@ -95,8 +95,8 @@ class SharedBudget(Part):
 
     key: Template = Field(examples=["user:${{ inputs.user }}"])
     """The name of the budget, such as that of a user or a team."""
-    period: Literal["day", "month"] | None = Field(default=None, examples=["day"])
-    """The period of time, in UTC, that the limits apply to. Default: all time."""
+    every: Literal["day", "month"] | None = Field(default=None, examples=["day"])
+    """The period, in UTC, that the limits apply to. Default: all time."""
     tool_calls: Positive | None = Field(default=None, examples=[300])
     """The maximum number of tool calls and program runs. Each attempt counts."""
     tokens: Positive | None = Field(default=None, examples=[200000])
@@ -146,7 +146,7 @@ class Budget(Part):
     shared: list[SharedBudget] = Field(
         default=[],
         min_length=1,
-        examples=[[{"key": "user:${{ inputs.user }}", "period": "day", "cost_usd": 5}]],
+        examples=[[{"key": "user:${{ inputs.user }}", "every": "day", "cost_usd": 5}]],
     )
     """Budgets that the execution uses together with others."""
 

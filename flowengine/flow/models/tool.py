@@ -96,15 +96,15 @@ class Background(Part):
     """The bounds on executions that a tool starts in the background for a flow or an agent."""
 
     NOUN = "'background'"
-    MAIN = "at_once"
+    MAIN = "max"
 
-    at_once: Annotated[
+    max: Annotated[
         int,
         CheckedType(_places),
         AsSchema({"anyOf": [{"const": True}, {"type": "integer", "minimum": 1}]}),
     ] = Field(default=PLACES, examples=[50])
     """How many may run at the same time. `true` stands for 10."""
-    total: Positive = Field(default=100, examples=[1000])
+    count: Positive = Field(default=100, examples=[1000])
     """How many may be started in all."""
 
 
@@ -154,7 +154,7 @@ class Tool(Pluggable):
     effect of the call, for approvers."""
     limits: ToolLimits | None = Field(default=None, examples=[{"output": "64KiB"}])
     """Limits on its calls."""
-    background: Background | None = Field(default=None, examples=[True, {"at_once": 50}])
+    background: Background | None = Field(default=None, examples=[True, {"max": 50}])
     """Whether a call of a flow or an agent starts a separate execution, and does not wait for it.
     """
     parallel: bool = Field(default=False, examples=[True])

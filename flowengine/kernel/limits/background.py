@@ -42,8 +42,8 @@ def begin(tx: Transition, unit: Unit, node: Node) -> None:
         return  # its attempt was cut off
     own = [child for child in children.values() if child["frame"] == number]
     running = sum("ended" not in child for child in own)
-    _bound(running, most["at_once"], "run in the background already", "at_once")
-    _bound(len(own), most["total"], "were started in the background already", "total")
+    _bound(running, most["at_once"], "run in the background already", "max")
+    _bound(len(own), most["total"], "were started in the background already", "count")
     room = tx.state["execution"].get("room", tx.graph.limits["depth"])
     require(
         room >= 1,

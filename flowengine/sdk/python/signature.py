@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flowengine.errors import UsageError
@@ -19,6 +19,7 @@ from flowengine.sdk.python.imported_modules import (
     name_of_program,
 )
 from flowengine.sdk.python.live_signature import Signature, read_function
+from flowengine.sdk.python.schema_forms import Schema, Unread
 from flowengine.sdk.python.source_modules import (
     HOPS,
     BoundValue,
@@ -26,10 +27,12 @@ from flowengine.sdk.python.source_modules import (
     ModuleReader,
     last_name,
 )
+from flowengine.sdk.python.tagged_unions import schema_for_models
 from flowengine.sdk.steps.step_kind import SignatureError
 from flowengine.sdk.texts.near_words import did_you_mean
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_BESIDE = "declare it beside 'python', as a JSON Schema"
 
 
 def signature_of(function: str, folder: str) -> Signature:
@@ -72,11 +75,50 @@ def derive(function: str, folder: str) -> Signature:
         SignatureError: The module or function does not exist, has a syntax error, or has a
             parameter that cannot be passed by name.
     """
-    module_name, colon, name = function.partition(":")
+    value, reader = _found(function, folder, "function")
+    return Signature(paths=reader.paths) if value is None else _signature(value, reader)
+
+
+def type_schema(name: str, folder: str) -> tuple[Schema, Sequence[str]]:
+    """Return the JSON Schema of a type whose values models write, and the files that it is in.
+
+    Args:
+        name: `package.module:Type`.
+        folder: Directory of the flow file: modules there come first.
+
+    Raises:
+        SignatureError: The type does not exist, or only running the module shows its form.
+    """
+    value, reader = _found(name, folder, "type")
+    declarations = Declarations(reader)
+    with declarations.open():
+        hint: Any = Any
+        if value is not None:
+            hint = _known(declarations.hint, ast.Name(name.partition(":")[2]), value.module)
+        if hint is Any or (inspect.isclass(hint) and issubclass(hint, Unread)):
+            raise SignatureError(
+                f"the form of '{name}' is in no source that can be read",
+                hint=_BESIDE,
+            )
+        try:
+            return schema_for_models(hint), reader.paths
+        except UsageError as error:
+            raise SignatureError(error.message, hint=error.hint) from None
+        except Exception as error:
+            raise SignatureError(f"'{name}' has no JSON Schema: {error}", hint=_BESIDE) from None
+
+
+def _found(named: str, folder: str, what: str) -> tuple[BoundValue | None, ModuleReader]:
+    """Return what a name is bound to, or None if only running the module shows it.
+
+    Raises:
+        SignatureError: The name does not exist, or its module has a syntax error.
+    """
+    module_name, colon, name = named.partition(":")
     parts = [*module_name.split("."), name]
     if not colon or not all(part.isidentifier() for part in parts):
         raise SignatureError(
-            f"'{function}' does not name a function", hint="write it as package.module:function"
+            f"'{named}' does not name a {what}", hint=f"write it as package.module:{what}"
         )
     if not may_read_module(module_name):
         raise SignatureError(
@@ -91,19 +133,15 @@ def derive(function: str, folder: str) -> Signature:
             hint="modules are searched in the directory of the flow file, then where Python finds "
             "them",
         )
-    if module.tree is None:
-        return Signature(paths=reader.paths)
-    value = reader.find(module, name)
-    if value is None and not module.open:
+    value = None if module.tree is None else reader.find(module, name)
+    if value is None and module.tree is not None and not module.open:
         functions = [key for key, node in module.names.items() if isinstance(node, _Function)]
         raise SignatureError(
-            f"module '{module_name}' has no function '{name}'",
-            hint=did_you_mean(name, functions),
+            f"module '{module_name}' has no {what} '{name}'",
+            hint=did_you_mean(name, functions if what == "function" else [*module.names]),
             path=module.path,
         )
-    if value is None:
-        return Signature(paths=reader.paths)
-    return _signature(value, reader)
+    return value, reader
 
 
 def _signature(value: BoundValue, reader: ModuleReader) -> Signature:

@@ -14,10 +14,23 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from flowengine.errors import UsageError
-from flowengine.sdk.python.live_types import annotated, schema_of
-from flowengine.sdk.python.schema_forms import Schema
+from flowengine.sdk.python.live_types import annotated, computed_fields, schema_of
+from flowengine.sdk.python.schema_forms import Schema, with_distinct_members
 
 _CONTAINERS = (list, set, frozenset, tuple, dict, collections.abc.Sequence, collections.abc.Mapping)
+
+
+_ANY: Schema = {"type": ["object", "array", "string", "number", "boolean", "null"]}
+
+
+def schema_for_models(type: Any) -> Schema:
+    """Return the JSON Schema of a type whose values models write.
+
+    Raises:
+        UsageError: The type has no JSON form.
+    """
+    schema = schema_of(tagged(type))
+    return with_distinct_members(schema or _ANY, lambda: computed_fields([type]))
 
 
 def tagged(hint: Any, *, reads_plain: bool = False) -> Any:

@@ -109,6 +109,16 @@ class Declarations(Protocol):
             Its `name`, and the `folder` that is searched first for its module.
         """
 
+    def type(self, name: str, loc: Loc) -> tuple[Mapping[str, Plain], Mapping[str, Plain]]:
+        """Return the JSON Schema and the location of a Python type.
+
+        The schema is empty after an error, which is reported.
+
+        Args:
+            name: `module:Type`. Modules beside the flow file come first.
+            loc: Place where it is named.
+        """
+
     def folders(
         self, pattern: str, marked: str, largest: int, loc: Loc
     ) -> Mapping[str, Mapping[str, bytes]]:

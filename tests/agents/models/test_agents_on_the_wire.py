@@ -98,7 +98,7 @@ def boom(why: str): "Fail."
 def test_the_last_turn_offers_the_same_tools_and_calls_none(wire: Wire, tmp_path: Path) -> None:
     wire.answer(calling("add", {"a": 1, "b": 2}), replied("3"))
 
-    run(tmp_path, wire, "openai/gpt-4o", more="max_turns: {count: 2, last: answer}")
+    run(tmp_path, wire, "openai/gpt-4o", more="max_turns: {count: 2, then: answer}")
 
     first, last = (sent.body for sent in wire.requests)
     assert last["tools"] == first["tools"]

@@ -70,10 +70,10 @@ class Counting:
 @pytest.mark.parametrize(
     "context",
     [
-        "{max_tokens: 18000}",
-        "{max_tokens: 18000, reduce: summarize}",
-        "{max_tokens: 18000, clear: 3}",
-        "{max_tokens: 18000, clear: 3, reduce: summarize}",
+        "{tokens: 18000}",
+        "{tokens: 18000, reduce: summarize}",
+        "{tokens: 18000, keep: 3}",
+        "{tokens: 18000, keep: 3, reduce: summarize}",
     ],
 )
 def test_nine_tenths_of_fifty_turns_come_from_the_cache(
