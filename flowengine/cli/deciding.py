@@ -1,4 +1,4 @@
-"""Shared parts of `approve`, `reject` and `approvals decide`."""
+"""Shared parts of `approve`, `reject` and `decide`."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class Life:
         elif choice == "approve" and chance < 0.5:
             scope = self.random.choice(["execution", "flow"])
             words = ["--grant", "amount=*", "--uses", str(int(chance * 10) - 2), "--scope", scope]
-        how = ("approve",) if choice == "approve" else ("approvals", "decide", "--choice", choice)
+        how = ("approve",) if choice == "approve" else ("decide", choice)
         if kill:
             self.killed(*how, wait["id"], *words)
             self.do("resume", wait["execution"])
@@ -311,7 +311,7 @@ class Life:
                       ("test", "--from", id), ("approvals", "list")):  # fmt: skip
             self.do(*words)
         for wait in waits[:1]:
-            shown = self.do("approvals", "show", wait["id"])[1]
+            shown = self.do("show", wait["id"])[1]
             assert not [line for line in shown.splitlines() if line.startswith("status")], shown
 
     # Permitted effects

@@ -180,7 +180,7 @@ class Fake:
 
 VIEWS = [
     "show x", "show x --step a", "why x", "list", "approvals list", "approvals list --status all",
-    "approvals show x", "events x", "diff x y", "upgrade f.yaml --check", "envs list",
+    "show x", "events x", "diff x y", "upgrade f.yaml --check", "envs list",
     "envs show x", "doctor",
 ]  # fmt: skip
 

@@ -114,13 +114,10 @@ def test_the_parts_of_a_decision_and_the_steps_of_an_execution_complete(
     flowengine: CommandLine, refund: Path
 ) -> None:
     [wait] = flowengine("run", refund, "-i", "amount=80", code=4).ids
-    approvals = next(
-        one for one in whole_parser()._actions if isinstance(one, _SubParsersAction)
-    ).choices["approvals"]
     # A parser does not list its arguments.
-    decide = next(one for one in approvals._actions if isinstance(one, _SubParsersAction)).choices[
-        "decide"
-    ]
+    decide = next(
+        one for one in whole_parser()._actions if isinstance(one, _SubParsersAction)
+    ).choices["decide"]
     offered = {
         one.dest: one.completer("", Namespace(waits=[wait]))
         for one in decide._actions

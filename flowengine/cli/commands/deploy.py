@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from flowengine.cli.commands.flows import show
 from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import warn_of_host_steps
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, fixed, flag
+from flowengine.cli.parsing.declared import arg, command, fixed, flag, one_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     err,
@@ -24,6 +25,7 @@ from flowengine.cli.terminal.output import (
 from flowengine.engines.infos import DeployedInfo, UpgradeInfo
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.export.yaml_text import entry
+from flowengine.journal.store import every_item
 from flowengine.sdk.texts.visible_text import printable
 
 WORDS = {
@@ -163,13 +165,24 @@ def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
 flowengine deploy report.yaml
 flowengine deploy report.yaml order.yaml && flowengine worker
 flowengine deploy --upgrade report.yaml
-flowengine deploy report@1""",
+flowengine deploy report@1
+flowengine deploy --remove report""",
     arg(
         "flows FLOW",
         "a flow file, which becomes the current version, or ID@VERSION to return to one",
         nargs="+",
     ),
-    flag("--upgrade", "then move open executions of other versions, as 'flowengine upgrade' does"),
+    one_of(
+        flag(
+            "--upgrade",
+            "then move open executions of other versions, as 'flowengine upgrade' does",
+        ),
+        flag(
+            "--remove",
+            "remove the flows, or earlier versions, named ID or ID@VERSION: nothing starts them "
+            "any more, and open executions continue",
+        ),
+    ),
 )
 def deploy_command(arguments: Namespace) -> int:
     """Deploy them, once all of them have proved valid, and show what starts them.
@@ -177,6 +190,8 @@ def deploy_command(arguments: Namespace) -> int:
     Returns:
         The exit code: 0 if all executions that `--upgrade` looked at can be moved.
     """
+    if arguments.remove:
+        return _remove(arguments)
     with CliSession(arguments, make=arguments.flows[0]) as session:
         if session.is_served:
             return _deploy_there(session, arguments)
@@ -191,6 +206,19 @@ def deploy_command(arguments: Namespace) -> int:
             if arguments.upgrade:
                 moved += session.engine.executions.upgrade(flow)
         return _report(session, deployed, moved)
+
+
+def _remove(arguments: Namespace) -> int:
+    """Remove deployed flows, or versions of them."""
+    with CliSession(arguments) as session:
+        removed = [
+            version for name in arguments.flows for version in session.engine.flows.undeploy(name)
+        ]
+    if arguments.json:
+        out_json(removed)
+    elif not arguments.quiet:
+        err(f"no longer deployed: {', '.join(removed)}")
+    return 0
 
 
 def _deploy_there(session: CliSession, arguments: Namespace) -> int:
@@ -218,8 +246,8 @@ def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[Upgra
 @command(
     "move waiting executions to another store, such as one in Temporal",
     """\
-flowengine migrate --to temporal://127.0.0.1:7233/default 01k8xq7mf4jb
-flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --all""",
+flowengine move --to temporal://127.0.0.1:7233/default 01k8xq7mf4jb
+flowengine --store temporal://127.0.0.1:7233/default move --to other-store --all""",
     arg("executions ID", "an id, or any unambiguous prefix of one", nargs="*"),
     arg(
         "--to STORE",
@@ -228,7 +256,7 @@ flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --
     ),
     flag("--all", "move all executions that wait or are stalled, and finish interrupted moves"),
 )
-def migrate_command(arguments: Namespace) -> int:
+def move_command(arguments: Namespace) -> int:
     """Move them.
 
     Returns:
@@ -250,7 +278,7 @@ def migrate_command(arguments: Namespace) -> int:
             ]
         for execution in dict.fromkeys(executions):
             try:
-                id = session.engine.executions.migrate(execution, to=arguments.to)
+                id = session.engine.executions.move(execution, to=arguments.to)
             except FlowEngineError as error:
                 if len(executions) == 1:
                     raise
@@ -267,13 +295,7 @@ def migrate_command(arguments: Namespace) -> int:
 
 def _resting(session: CliSession) -> list[str]:
     """Return the ids of all executions that wait or are stalled."""
-    ids: list[str] = []
-    for status in ("waiting", "stalled"):
-        after: str | None = None
-        while True:
-            page = session.engine.executions.list(status=status, after=after, limit=200)
-            ids += [item["execution"] for item in page.items]
-            after = page.next
-            if after is None:
-                break
-    return ids
+    executions = session.engine.executions
+    waiting = every_item(lambda after: executions.list(status="waiting", after=after))
+    stalled = every_item(lambda after: executions.list(status="stalled", after=after))
+    return [item["execution"] for item in chain(waiting, stalled)]
