@@ -141,7 +141,6 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
         ],
         "events --otel": ["events", "x", "--otel"],
         "resume --due": ["resume", "--due"],
-        "run --events": ["run", "refund", "--events"],
         "signal --file": ["signal", "--key", "B7", "paid", "--file", "flow.yaml"],
     }
     assert given.keys() == STORE_OPTIONS.keys()
@@ -149,7 +148,7 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
         told = served(*words, code=2).err
         assert f"{name.split()[-1]} does not work against a server: {STORE_OPTIONS[name]}" in told
     assert served.api.engine.executions.list().items == []
-    for same in ("--detach", "--no-resume", "--no-interactive"):
+    for same in ("--no-resume", "--no-interactive"):
         served.start("refund", "-i", "amount=80", same)
     served.start("refund", "-i", "amount=80", "--model", "some/model")
     assert len(served("--json", "list", "--label", "model=some/model").json()) == 1

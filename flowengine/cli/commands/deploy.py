@@ -11,7 +11,7 @@ from flowengine.cli.commands.flows import show
 from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import warn_of_host_steps
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, fixed, flag, one_of
+from flowengine.cli.parsing.declared import arg, command, fixed, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     err,
@@ -22,7 +22,7 @@ from flowengine.cli.terminal.output import (
     results,
     show_error,
 )
-from flowengine.engines.infos import DeployedInfo, UpgradeInfo
+from flowengine.engines.infos import UpgradeInfo
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.export.yaml_text import entry
 from flowengine.journal.store import every_item
@@ -164,7 +164,7 @@ def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
     """\
 flowengine deploy report.yaml
 flowengine deploy report.yaml order.yaml && flowengine worker
-flowengine deploy --upgrade report.yaml
+flowengine deploy report.yaml && flowengine upgrade report
 flowengine deploy report@1
 flowengine deploy --remove report""",
     arg(
@@ -172,43 +172,28 @@ flowengine deploy --remove report""",
         "a flow file, which becomes the current version, or ID@VERSION to return to one",
         nargs="+",
     ),
-    one_of(
-        flag(
-            "--upgrade",
-            "then move open executions of other versions, as 'flowengine upgrade' does",
-        ),
-        flag(
-            "--remove",
-            "remove the flows, or earlier versions, named ID or ID@VERSION: nothing starts them "
-            "any more, and open executions continue",
-        ),
+    flag(
+        "--remove",
+        "remove the flows, or earlier versions, named ID or ID@VERSION: nothing starts them any "
+        "more, and open executions continue",
     ),
 )
-def deploy_command(arguments: Namespace) -> int:
-    """Deploy them, once all of them have proved valid, and show what starts them.
-
-    Returns:
-        The exit code: 0 if all executions that `--upgrade` looked at can be moved.
-    """
+def deploy_command(arguments: Namespace) -> None:
+    """Deploy them, once all of them have proved valid, and show what starts them."""
     if arguments.remove:
         return _remove(arguments)
     with CliSession(arguments, make=arguments.flows[0]) as session:
-        if session.is_served:
-            return _deploy_there(session, arguments)
         flows = [load(session, flow) for flow in arguments.flows]
-        deployed, moved = [], []
-        for flow in flows:
+        for flow in [] if session.is_served else flows:
             warn_of_host_steps(session, flow)
             if flow.modules and not arguments.quiet:
                 names = ", ".join(flow.modules)
                 err(f"{flow.id} imports from this host, not from the store: {names}")
-            deployed.append(session.engine.flows.deploy(flow))
-            if arguments.upgrade:
-                moved += session.engine.executions.upgrade(flow)
-        return _report(session, deployed, moved)
+        deployed = [session.engine.flows.deploy(flow) for flow in flows]
+        out_json(deployed) if arguments.json else show(session, deployed)
 
 
-def _remove(arguments: Namespace) -> int:
+def _remove(arguments: Namespace) -> None:
     """Remove deployed flows, or versions of them."""
     with CliSession(arguments) as session:
         removed = [
@@ -218,29 +203,6 @@ def _remove(arguments: Namespace) -> int:
         out_json(removed)
     elif not arguments.quiet:
         err(f"no longer deployed: {', '.join(removed)}")
-    return 0
-
-
-def _deploy_there(session: CliSession, arguments: Namespace) -> int:
-    """Deploy them through a server, as far as its host allows that."""
-    deployed, moved = [], []
-    for flow in arguments.flows:
-        deployed.append(session.engine.flows.deploy(flow))
-        if arguments.upgrade:
-            moved += session.engine.executions.upgrade(deployed[-1]["hash"])
-    return _report(session, deployed, moved)
-
-
-def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
-    """Print the deployed flows and the moved executions."""
-    arguments = session.arguments
-    if arguments.json:
-        out_json({"deployed": deployed, "upgraded": moved} if arguments.upgrade else deployed)
-    else:
-        show(session, deployed)
-        if arguments.upgrade:
-            show_moves(session, moved, check=False)
-    return exit_code(moved)
 
 
 @command(

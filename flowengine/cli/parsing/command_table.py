@@ -70,7 +70,6 @@ STORE_OPTIONS = {
     "flows schedule --concurrency": "its workers determine how many run",
     "events --otel": "it is made from the store",
     "resume --due": "a worker resumes due executions",
-    "run --events": "read them with: flowengine events ID --follow",
     "signal --file": "deploy the flow first: flowengine deploy FILE",
 }
 """Options that need a store, of one command or of all → why."""
