@@ -41,10 +41,10 @@ flowengine approve --all --batch documents --dry-run""",
             choices=["execution", "flow"],
         ),
     ),
-    fixed(counts_as="approve"),
+    fixed(counts_as="approve", choice=None),
 )
 def approve_command(arguments: Namespace) -> int:
-    return deciding.run(arguments, None)
+    return deciding.run(arguments)
 
 
 @command(
@@ -53,10 +53,10 @@ def approve_command(arguments: Namespace) -> int:
 flowengine reject a7f3 --comment "not this year"
 flowengine reject a7f3 --attach scan.pdf --as ben""",
     deciding.arguments(fills=False),
-    fixed(counts_as="reject"),
+    fixed(counts_as="reject", choice=None),
 )
 def reject_command(arguments: Namespace) -> int:
-    return deciding.run(arguments, None)
+    return deciding.run(arguments)
 
 
 @command(
@@ -100,7 +100,7 @@ def approvals_list_command(arguments: Namespace) -> None:
 
 
 @command(
-    "decide with any choice: of approvals, of questions about uncertain steps, of calls",
+    "decide with any choice, of approvals and of questions, and resume the execution",
     """\
 flowengine decide a7f3 later
 flowengine decide 09be result --value '{"id": 7}'
@@ -115,7 +115,7 @@ flowengine decide --all retry --flow import""",
     ),
 )
 def decide_command(arguments: Namespace) -> int:
-    return deciding.run(arguments, arguments.choice)
+    return deciding.run(arguments)
 
 
 @session_command(
@@ -155,7 +155,7 @@ def approvals_assign_command(session: CliSession, arguments: Namespace) -> None:
 
 
 @session_command(
-    "list grants, which approve later calls, and how often they were used, or revoke one",
+    "list grants, which approve later calls, with their usage, or revoke one",
     """\
 flowengine grants 01k8xq3zn3m0
 flowengine grants --revoke a7f3""",

@@ -28,7 +28,7 @@ MOST = 30
 
 
 @session_command(
-    "compare two executions, first where their histories diverge, or the definitions of two flows",
+    "compare two executions, where their histories diverge, or the definitions of two flows",
     """\
 flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
 flowengine diff report@1 report@2

@@ -40,13 +40,13 @@ def envs_list_command(session: CliSession, arguments: Namespace) -> None:
 
 
 @session_command(
-    "show an environment: its sandbox, start time and processes, or what it shows at the moment",
+    "show an environment: its sandbox, start time and processes, or its screen (--look)",
     """\
 flowengine envs show analysis
 flowengine envs show box --look
 flowengine envs show browser --look --picture page.png""",
     arg("environment NAME", NAME),
-    flag("--look", "what its browser or terminal shows at the moment"),
+    flag("--look", "instead, what its browser or terminal shows at the moment"),
     arg(
         "--picture FILE",
         "with --look: write the picture of a browser's window to this file, as PNG",

@@ -102,7 +102,7 @@ _MOST = 1000
 
 
 @command(
-    "show the schedules of a deployed flow, pause or resume them, or run it now or for past times",
+    "show, pause or resume the schedules of a deployed flow, or run it now or for past times",
     """\
 flowengine flows schedule report
 flowengine flows schedule report --pause
@@ -158,10 +158,16 @@ def flows_schedule_command(arguments: Namespace) -> int:
 
 
 def _schedules(session: CliSession, arguments: Namespace) -> int:
-    """Pause or resume the schedules of a flow, if so asked, and show them with their next times."""
+    """Pause or resume the schedules of a flow, if so asked, and show them with their next times.
+
+    Raises:
+        NotFound: The flow is not deployed.
+    """
     flows = session.engine.flows
     change = flows.pause if arguments.pause else flows.resume if arguments.resume else flows.starts
     starts = [start for start in change(arguments.flow) if "schedule" in start]
+    if not starts:
+        _facts(session, arguments.flow)
     if arguments.json:
         out_json(starts)
         return 0
