@@ -97,15 +97,15 @@ class Secrets:
             Whether it contains any. If not, nothing was written.
 
         Raises:
-            ValidationError: It contains a secret that is not declared with `in_files: mask`.
+            ValidationError: It contains a secret that is not declared with `files: mask`.
         """
         self._resolve()
         names = self._masker.names_in(source)
         for secret in names:
-            if self.references[secret].get("in_files") != "mask":
+            if self.references[secret].get("files") != "mask":
                 raise ValidationError(
                     f"the file '{name}' contains the secret {secret}, so it is not kept. "
-                    f"Leave the secret out of it, or declare '{secret}' with 'in_files: "
+                    f"Leave the secret out of it, or declare '{secret}' with 'files: "
                     "mask'"
                 )
         if names:

@@ -28,10 +28,9 @@ GUIDES = [
 SELDOM = {
     "agents", "browser", "documents", "durability", "environments", "extending", "how-to/batch",
     "how-to/code-mode", "how-to/completion-webhook", "how-to/custom-page", "how-to/mcp",
-    "how-to/plugin", "how-to/server-questions", "how-to/web-app", "language/environments",
-    "language/errors", "language/tools", "models", "operating", "sandboxes", "server",
-    "server/api", "server/operation", "server/protocols", "server/users", "temporal", "testing",
-    "tool-environment",
+    "how-to/web-app", "language/environments", "language/errors", "language/tools", "models",
+    "operating", "sandboxes", "server", "server/api", "server/operation", "server/protocols",
+    "server/users", "temporal", "testing", "tool-environment",
 }  # fmt: skip
 """Those that cost more than two CPU seconds: most start servers. A run plays an eighth of them."""
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]

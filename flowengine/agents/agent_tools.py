@@ -175,7 +175,7 @@ class AgentWithTools(BaseModel):
         Args:
             provider: The service, such as `tavily`, `brave` or `searxng`.
             name: Name of the tool.
-            **config: `api_key`, `url`, `country`, `max_results` and `options`, as in a tool of kind
+            **config: `api_key`, `url`, `count` and `options`, as in a tool of kind
                 `web_search`. A key `secret:NAME` refers to the environment variable NAME. Without a
                 key, the variable from the service's documentation is used.
 
@@ -540,8 +540,8 @@ def _declaration(spec: Mapping[str, Any], agent: AgentWithTools) -> dict[str, Pl
     for key in declaration.keys() & {"config", "policy"}:
         declaration[key] = literal_text(declaration[key])
     where = f"agent {agent.name!r}: the environment {name_of(dict(spec))!r}"
-    if isinstance(declaration.get("keep_for"), int | float):
-        declaration["keep_for"] = f"{round(declaration['keep_for'] * 1000)}ms"
+    if isinstance(declaration.get("on_wait"), int | float):
+        declaration["on_wait"] = f"{round(declaration['on_wait'] * 1000)}ms"
     if scope in ("session", "agent"):
         owner = spec.get("owner_id") or (agent.name if scope == "agent" else "")
         if not owner:

@@ -431,7 +431,7 @@ class AgentReader:
     def _not_beside(self, tool: DeclaredTool, when: str, *, tells: bool) -> str:
         """Return why a check cannot run beside a request, or the empty text."""
         if when == "after":
-            more = {"approval", "bind", "environments", "in"} & {*tool.declaration, *tool.modifiers}
+            more = {"approval", "with", "environments", "in"} & {*tool.declaration, *tool.modifiers}
             if more or not {"python", "agent_function"} & set(tool.declaration):
                 return (
                     "only a Python function, without approval and environment, judges arriving text"
@@ -538,9 +538,7 @@ class AgentReader:
             message = (
                 f"{tool.name!r} runs commands, and a model would decide about them on the host"
             )
-            hint = (
-                "declare where it runs: 'shell: {argv: […], in: NAME}', or 'in: host' for this host"
-            )
+            hint = "declare where it runs: 'shell: {command: […], in: NAME}', or 'in: host'"
             self._refuse("E407", message, loc, hint)
         if tool.has_unread_parameters:
             message = f"the parameters of {tool.name!r} are in no source that can be read"

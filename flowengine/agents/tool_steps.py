@@ -128,7 +128,7 @@ def tools_of_server(
         "patterns": [each.server.pattern for each in ones if each.server is not None],
         "include": None if include is None else [*include],
         "exclude": [*one.server.exclude],
-        "bound": [*one.declaration.get("bind", {})],
+        "bound": [*one.declaration.get("with", {})],
     }
     return ToolStep(
         name=called,

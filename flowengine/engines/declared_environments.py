@@ -145,7 +145,7 @@ class DeclaredEnvironments:
         if use is not None:
             for key in [section for section in self._data if section not in _SECTIONS]:
                 del self._data[key]
-            self._data["steps"] = [{"id": "use", "run": {"argv": ["true"]}, "in": use}]
+            self._data["steps"] = [{"id": "use", "run": {"command": ["true"]}, "in": use}]
         return compile_source(self._source, str(Path(self.path).resolve().parent))
 
 

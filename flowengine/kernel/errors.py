@@ -139,19 +139,18 @@ def is_named(handlers: list[HandlerSpec], type: str) -> bool:
     )
 
 
-def may_retry(error: ErrorData, only: list[str] | None, exclude: list[str] | None) -> bool:
+def may_retry(error: ErrorData, only: list[str] | None) -> bool:
     """Return whether `retry` permits another attempt after an error (docs/language.md: retry).
 
     Args:
         error: The error of the attempt.
         only: The types that are retried, if declared. Naming a type makes it retryable.
-        exclude: The types that are not retried.
 
     Returns:
         True if the error's type permits another attempt.
     """
     type = error["type"]
-    if type == "Cancelled" or (exclude and matches(type, exclude)):
+    if type == "Cancelled":
         return False
     if only:
         return matches(type, only)

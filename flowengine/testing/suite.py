@@ -114,7 +114,7 @@ def _branches(flow: CompiledFlow) -> Iterator[Branch]:
 
 
 def _inside(flow: CompiledFlow) -> set[int]:
-    """Return the steps of one execution, without those that `detach` starts as another one."""
+    """Return the steps of one execution, without those that `background` starts as another one."""
     subflows = flow.get("flows", [])
     of_subflows = {step for subflow in subflows for step in range(*subflow["steps"])}
     steps = set(range(len(flow["steps"]))) - of_subflows

@@ -80,10 +80,10 @@ class CommandKind(StepKind):
     """A step kind that runs a command in the environment of the step."""
 
     constants: ClassVar[tuple[str, ...]] = ("accept",)
-    constants_hint = "pass values to a script in 'env', or use 'argv'"
+    constants_hint = "pass values to a script in 'env', or use 'command'"
     secrets = ("env",)
     in_environment = True
-    command = "argv"
+    command = "command"
     foreign = True
 
     @classmethod
@@ -99,7 +99,7 @@ class CommandKind(StepKind):
         Args:
             context: The attempt.
             task: `script`, `accept`, `files`, `in`. All are optional.
-            input: `argv`, `env`, `stdin`, `cwd`. All are optional.
+            input: `command`, `env`, `stdin`, `cwd`. All are optional.
 
         Returns:
             `{exit_code, stdout, stderr, value, files}`.
@@ -116,7 +116,7 @@ class CommandKind(StepKind):
             env = {"TRACEPARENT": context.traceparent, **env}
         command = Command(
             script=task.get("script"),
-            argv=input.get("argv"),
+            argv=input.get("command"),
             env=env,
             stdin=input.get("stdin"),
             cwd=input.get("cwd"),
@@ -164,9 +164,9 @@ class Shell(CommandKind):
         """Return the JSON Schema of the configuration of `shell`."""
         return {
             "type": "object",
-            "x-main": "argv",
+            "x-main": "command",
             "properties": {
-                "argv": {
+                "command": {
                     "description": "Program and arguments.",
                     "type": "array",
                     "minItems": 1,
@@ -184,7 +184,7 @@ class Shell(CommandKind):
                 },
                 "accept": ACCEPT,
             },
-            "required": ["argv"],
+            "required": ["command"],
             "additionalProperties": False,
         }
 
@@ -199,9 +199,9 @@ class Run(CommandKind):
     constants = ("script", "accept", "files")
     synonyms = (
         Synonym(
-            "command cmd bash shell sh code", "write 'script: …', or 'argv: [program, …]'", "script"
+            "cmd bash shell sh code", "write 'script: …', or 'command: [program, …]'", "script"
         ),
-        Synonym("args arguments", "write 'argv: [program, …]'", "argv"),
+        Synonym("argv args arguments", "write 'command: [program, …]'", "command"),
         Synonym("environment vars", "write 'env: {NAME: value}'", "env"),
         Synonym("working_directory working-directory workdir dir", "write 'cwd: FOLDER'", "cwd"),
     )
@@ -219,7 +219,7 @@ class Run(CommandKind):
                     "no expressions. Use `env` to pass values.",
                     "examples": ["make test"],
                 },
-                "argv": {
+                "command": {
                     "description": "Program and arguments, instead of `script`, without "
                     "an interpreter.",
                     "type": "array",
@@ -246,6 +246,6 @@ class Run(CommandKind):
                     "examples": ["."],
                 },
             },
-            "oneOf": [{"required": ["script"]}, {"required": ["argv"]}],
+            "oneOf": [{"required": ["script"]}, {"required": ["command"]}],
             "additionalProperties": False,
         }

@@ -75,7 +75,7 @@ class Http(StepKind):
     """Sends a request and returns `{status, headers, body}`."""
 
     foreign = True
-    constants = ("accept", "idempotency_header", "response")
+    constants = ("accept", "response")
     secrets = ("url", "headers", "query", "auth")
     idempotent_if = (
         "the server must then answer a second request with the same Idempotency-Key as it "
@@ -137,17 +137,6 @@ class Http(StepKind):
                     ],
                     "examples": [{"bearer": "${{ secrets.TOKEN }}"}],
                 },
-                "idempotency_header": {
-                    "description": "Name of the header for the idempotency key of "
-                    "requests that change data (not GET, HEAD, OPTIONS). "
-                    "With `false`, none is sent.",
-                    "anyOf": [
-                        {"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
-                        {"const": False},
-                    ],
-                    "default": KEY_HEADER,
-                    "examples": ["X-Request-Id"],
-                },
                 "accept": {
                     "description": "Statuses that count as success, or `any`. Default: "
                     "all below 400. Others raise `HttpError`.",
@@ -190,7 +179,7 @@ class Http(StepKind):
 
         Args:
             context: The attempt.
-            task: `accept`, `idempotency_header`, `response`.
+            task: `accept`, `response`.
             input: `method`, `url`, `headers`, `query`, `body`, `auth`.
 
         Returns:
@@ -249,23 +238,20 @@ def _request(
         ValidationError: It is not a valid request.
     """
     method = (input.get("method") or "GET").upper()
+    given = input.get("headers") or {}
     headers = {
-        name: as_text(value).strip(" \t")
-        for name, value in (input.get("headers") or {}).items()
-        if value is not None
+        name: as_text(value).strip(" \t") for name, value in given.items() if value is not None
     }
     if input.get("auth"):
         headers["Authorization"] = _authorization(input["auth"])
     try:
         url = _url(input["url"], input.get("query") or {})
         body = request_body(input.get("body"), headers)
-        header = task.get("idempotency_header", KEY_HEADER)
-        key_header = KEY_HEADER if header is None else str(header)
-        changes = method not in ("GET", "HEAD", "OPTIONS") and header is not False
-        if changes and key_header.lower() not in map(str.lower, headers):
+        changes = method not in ("GET", "HEAD", "OPTIONS")
+        if changes and KEY_HEADER.lower() not in map(str.lower, given):
             from urllib.parse import quote
 
-            headers[key_header] = quote(context.idempotency_key, safe=_PLAIN)
+            headers[KEY_HEADER] = quote(context.idempotency_key, safe=_PLAIN)
         if context.traceparent is not None and TRACE_HEADER not in map(str.lower, headers):
             headers[TRACE_HEADER] = context.traceparent
         check_headers(headers)

@@ -56,7 +56,7 @@ _SERVER: dict[str, Plain] = {
                         "client metadata document.",
                     },
                     "client_secret": {**TEXT, "description": "Its secret, by reference."},
-                    "scopes": {**_TEXTS, "description": "The scopes to request."},
+                    "scope": {**_TEXTS, "description": "The scopes to request."},
                     "grant": {
                         "enum": ["authorization_code", "client_credentials"],
                         "description": "`client_credentials`: the client acts for itself.",
@@ -68,7 +68,7 @@ _SERVER: dict[str, Plain] = {
             },
         ],
         "description": "Access tokens of OAuth 2.1 for its requests. Users log in once.",
-        "examples": ["oauth", {"scopes": ["tickets:read"]}],
+        "examples": ["oauth", {"scope": ["tickets:read"]}],
     },
     "roots": {
         "type": "array",

@@ -210,9 +210,10 @@ async def deliver(context: StepContext, request: Mapping[str, Any]) -> None:
         Timeout: The server stopped responding.
         ValidationError: The address is not valid.
     """
-    task = {"idempotency_header": False, "accept": [*range(200, 300)]}
+    headers = {"Idempotency-Key": None, **request.get("headers", {})}
+    sent = {"method": "POST", **request, "headers": headers}
     try:
-        await Http().execute(context, task, {"method": "POST", **request})
+        await Http().execute(context, {"accept": [*range(200, 300)]}, sent)
     except HttpError as error:
         status = (error.data or {}).get("status")
         what = "did not respond" if status is None else f"answered with status {status}"
@@ -244,7 +245,8 @@ def _text(message: OutgoingMessage) -> str:
 
 SECONDS = 30.0
 """Time limit of each exchange with the server."""
-_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+_PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
+"""Scheme of an address → its port: with STARTTLS, with TLS from the beginning, without TLS."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LONGEST_REPLY = 300
 
@@ -252,15 +254,14 @@ _LONGEST_REPLY = 300
 class Smtp(StepKind):
     """Sends mail."""
 
-    constants = ("security",)
-    secrets = ("user", "password")
+    secrets = ("username", "password")
     takes_arguments = True
     synonyms = (
-        Synonym("host hostname relay", "write 'server: mail.example.com'", "server"),
-        Synonym("username login", "write 'user: …'", "user"),
+        Synonym("server host hostname relay", "write 'url: smtp://mail.example.com'", "url"),
+        Synonym("user login", "write 'username: …'", "username"),
         Synonym("sender", "write 'from: flows@example.com'", "from"),
         Synonym("recipients recipient", "write 'to: [ana@example.com]'", "to"),
-        Synonym("tls ssl encryption", "write 'security: tls'", "security"),
+        Synonym("security tls ssl encryption", "write 'url: smtps://mail.example.com'", "url"),
     )
 
     @classmethod
@@ -268,20 +269,14 @@ class Smtp(StepKind):
         """Return the JSON Schema of the configuration of `smtp`."""
         return record(
             {
-                "server": {
+                "url": {
                     **TEXT,
-                    "description": "The server, with its port unless it is the usual one of "
-                    "`security`.",
-                    "examples": ["mail.example.com", "mail.example.com:2525"],
+                    "description": "The server: `smtp://` requires STARTTLS (port 587), `smtps://` "
+                    "TLS (465). `smtp+plain://` uses neither (25), and credentials are then sent "
+                    "to this machine only.",
+                    "examples": ["smtp://mail.example.com", "smtps://mail.example.com:2465"],
                 },
-                "security": {
-                    "enum": [*_PORTS],
-                    "default": "starttls",
-                    "description": "`starttls` (port 587), `tls` (465), or `none` (25), with which "
-                    "credentials are sent to this machine only.",
-                    "examples": ["tls"],
-                },
-                "user": {**TEXT, "examples": ["flows"]},
+                "username": {**TEXT, "examples": ["flows"]},
                 "password": {**TEXT, "examples": ["${{ secrets.MAIL_PASSWORD }}"]},
                 "from": {
                     **TEXT,
@@ -294,7 +289,7 @@ class Smtp(StepKind):
                     "examples": [["ana@example.com", "ben@example.com"]],
                 },
             },
-            ["server", "from", "to"],
+            ["url", "from", "to"],
         )
 
     @classmethod
@@ -310,8 +305,8 @@ class Smtp(StepKind):
 
         Args:
             context: The attempt.
-            task: `security`.
-            input: `args`, and those that the flow fixes. `configuration` contains the others.
+            task: Nothing of interest.
+            input: `args`, and those that the flow fixes. `configuration` contains the settings.
 
         Returns:
             `{id}`, the Message-ID.
@@ -323,10 +318,10 @@ class Smtp(StepKind):
         """
         message = message_of({**input["args"], **input.get("bind", {})})
         settings = input["configuration"]
-        server = _server(str(settings["server"]), str(task.get("security", "starttls")))
-        credentials = settings.get("user"), settings.get("password")
-        if any(credentials) and server.security == "none" and server.host not in _LOOPBACK:
-            raise ValidationError("credentials are sent over TLS only: set 'security'")
+        server = _server(str(settings["url"]))
+        credentials = settings.get("username"), settings.get("password")
+        if any(credentials) and server.scheme == "smtp+plain" and server.host not in _LOOPBACK:
+            raise ValidationError("credentials are sent over TLS only: write smtp:// or smtps://")
         mail = _mail(settings, message, context.idempotency_key)
         await context.on_thread(lambda: _send(server, credentials, mail), settles=True)
         return {"id": str(mail["Message-ID"])}
@@ -335,19 +330,20 @@ class Smtp(StepKind):
 class _Server(NamedTuple):
     host: str
     port: int
-    security: str
+    scheme: str
 
 
-def _server(text: str, security: str) -> _Server:
-
+def _server(url: str) -> _Server:
     try:
-        parts = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError:
-        host, port = None, None
-    if not host or parts.path or parts.username is not None or not host.isprintable():
-        raise ValidationError("'server' is not a host, or host:port")
-    return _Server(host, port or _PORTS[security], security)
+        scheme, host, port = "", None, None
+    if scheme not in _PORTS or not host or parts.path.strip("/") or not host.isprintable():
+        raise ValidationError("'url' is not smtp://HOST, smtps://HOST or smtp+plain://HOST")
+    if parts.username is not None:
+        raise ValidationError("'url' has credentials: write them in 'username' and 'password'")
+    return _Server(host, port or _PORTS[scheme], scheme)
 
 
 def _mail(settings: Mapping[str, Any], message: OutgoingMessage, key: str) -> EmailMessage:
@@ -416,11 +412,11 @@ def _send(server: _Server, credentials: tuple[Any, Any], mail: EmailMessage) -> 
 def _connected(server: _Server) -> smtplib.SMTP:
     import ssl
 
-    if server.security == "tls":
+    if server.scheme == "smtps":
         trust = ssl.create_default_context()
         return smtplib.SMTP_SSL(server.host, server.port, timeout=SECONDS, context=trust)
     connection = smtplib.SMTP(server.host, server.port, timeout=SECONDS)
-    if server.security == "starttls":
+    if server.scheme == "smtp":
         try:
             connection.starttls(context=ssl.create_default_context())
         except BaseException:

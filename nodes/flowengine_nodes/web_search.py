@@ -39,7 +39,7 @@ LONGEST = 2_000
 """Maximum characters of an excerpt. `std.visit_page` reads whole pages."""
 _LONGEST_LINE = 500
 _OURS = (
-    *("query", "search_provider", "max_results", "search_domain_filter", "country", "api_key"),
+    *("query", "search_provider", "max_results", "search_domain_filter", "api_key"),
     *("api_base", "timeout", "extra_headers"),
 )
 _PAGE = record({"title": TEXT, "url": TEXT, "snippet": TEXT, "date": {"type": ["string", "null"]}})
@@ -65,9 +65,9 @@ class WebSearch(StepKind):
     takes_arguments = True
     synonyms = (
         Synonym("backend engine service", "write 'provider: tavily'", "provider"),
-        Synonym("region locale language", "write 'country: DE'", "country"),
+        Synonym("country region locale language", "write 'options: {country: DE}'", "options"),
         Synonym("api_base base_url endpoint", "write 'url: …'", "url"),
-        Synonym("limit count num_results top_k", "write 'max_results: 5'", "max_results"),
+        Synonym("limit max_results num_results top_k", "write 'count: 5'", "count"),
         Synonym("key token apikey", "write 'api_key: ${{ secrets.… }}'", "api_key"),
     )
 
@@ -100,13 +100,7 @@ class WebSearch(StepKind):
                         "SearXNG. Default: the provider's address.",
                         "examples": ["http://localhost:8080"],
                     },
-                    "country": {
-                        **TEXT,
-                        "description": "Prefer pages for this country, by its two-letter code.",
-                        "pattern": "^[A-Za-z]{2}$",
-                        "examples": ["DE"],
-                    },
-                    "max_results": {
+                    "count": {
                         "type": "integer",
                         "minimum": 1,
                         "maximum": 20,
@@ -119,7 +113,7 @@ class WebSearch(StepKind):
                         "description": "Further parameters of the service.",
                         "propertyNames": {"not": {"enum": [*_OURS]}},
                         "default": {},
-                        "examples": [{"topic": "news"}],
+                        "examples": [{"topic": "news"}, {"country": "DE"}],
                     },
                 },
                 ["provider"],
@@ -164,9 +158,8 @@ class WebSearch(StepKind):
             **settings.get("options", {}),
             "query": args["query"],
             "search_provider": provider,
-            "max_results": settings.get("max_results", RESULTS),
+            "max_results": settings.get("count", RESULTS),
             "search_domain_filter": args.get("domains") or None,
-            "country": settings.get("country"),
             "api_key": settings.get("api_key"),
             "api_base": settings.get("url"),
             "num_retries": 0,

@@ -54,7 +54,7 @@ tools:
   every: {{python: "tools:every"}}
   other: {{python: "tools:other"}}
   plain: {{python: "tools:plain"}}
-  who: {{shell: {{argv: [sh, -c, "echo $$ in $PWD"]}}}}
+  who: {{shell: {{command: [sh, -c, "echo $$ in $PWD"]}}}}
 """
 MAKE = """
 steps:
@@ -186,7 +186,7 @@ def test_one_that_no_tool_works_in_is_a_warning(tmp_path: Path) -> None:
 
 def test_rules_see_the_environments_of_a_call(tmp_path: Path) -> None:
     agent = "first: {instructions: Do., tools: [by_name, plain], environments: [db]}"
-    head = HEAD + 'rules: [{deny: "python:*", environment: db}]\n'
+    head = HEAD + 'rules: [{deny: "python:*", in: db}]\n'
     script = [{"calls": [call("by_name", word="oak"), call("plain")]}, {"text": "so"}]
     one = case(tmp_path, agent, script, MAKE, head)
 

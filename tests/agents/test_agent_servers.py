@@ -172,7 +172,7 @@ def test_tools_with_any_schema_are_called_and_bound_arguments_are_hidden(tmp_pat
         call("github.either", lat="north"),
     ]
     script = [{"calls": calls}, {"calls": [call("github.open", key="k2")]}, {"text": "so"}]
-    case = served(tmp_path, "['github.*']", script, listed=listed, more=", bind: {key: k}")
+    case = served(tmp_path, "['github.*']", script, listed=listed, more=", with: {key: k}")
 
     assert case.run().status == "succeeded"
     *made, refused = case.results(1)
@@ -183,7 +183,7 @@ def test_tools_with_any_schema_are_called_and_bound_arguments_are_hidden(tmp_pat
     ]
     assert "must be a number" in refused
     assert refused.endswith('For example: {"city": "text"}')
-    assert "the flow fixes by 'bind'" in case.results(2)[-1]
+    assert "the tool fixes by its own 'with'" in case.results(2)[-1]
     offered = {one.name: one.parameters for one in case.model.requests[0].tools}
     assert "key" not in json.dumps(offered["github.either"])
 

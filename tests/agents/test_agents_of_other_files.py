@@ -52,7 +52,7 @@ secrets: {{KEY: {{env: KEY_OF_LIB}}}}
 environments: {{db: {{kind: sqlite, config: {{path: lib.db, mode: rwc}}}}}}
 tools:
   search: {{python: "tools_of_lib:search"}}
-  keep: {{python: "tools:keep", bind: {{key: "${{{{ secrets.KEY }}}}"}}}}
+  keep: {{python: "tools:keep", with: {{key: "${{{{ secrets.KEY }}}}"}}}}
 agents:
   second:
     description: Knows more
@@ -232,7 +232,7 @@ def test_the_servers_of_an_imported_tool_are_those_of_its_own_environment(files:
     wide = (
         "flowengine: 1\nid: lib\nsecrets: {KEY: {env: KEY_OF_LIB}}\n"
         "environments: {web: {kind: http, policy: {network: public}}}\n"
-        'tools: {wide: {std: http, bind: {headers: {Authorization: "${{ secrets.KEY }}"}},'
+        'tools: {wide: {std: http, with: {headers: {Authorization: "${{ secrets.KEY }}"}},'
         " environments: {web: web}}}\n"
     )
     (files / "lib.yaml").write_text(wide)

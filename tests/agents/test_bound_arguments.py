@@ -51,7 +51,7 @@ tools:
       type: object
       allOf: [{anyOf: [{properties: {city: {type: string}, unit: {}}, required: [city, unit]},
                        {properties: {lat: {type: number}}, required: [lat]}]}]
-    bind: {unit: km}
+    with: {unit: km}
 steps:
   - {id: a, call: put, with: {city: Bonn}}
   - {id: b, call: put, with: {lat: 5}}
@@ -114,7 +114,7 @@ def asked(folder: Path, kind: str, port: int, text: str, extra: dict[str, Any]) 
     more = "" if kind in ("python", "mcp") else args
     place = ", in: host}" if kind == "shell" else ""
     if kind == "shell":
-        what = "{shell: {argv: " + what.removeprefix("{shell: ") + place
+        what = "{shell: {command: " + what.removeprefix("{shell: ") + place
     bound = SECRET if kind in ("python", "mcp") else "fixed"
     head = f"""
 flowengine: 1
@@ -123,7 +123,7 @@ inputs: {{q: {{type: string, default: Do it.}}}}
 defaults: {{model: {NAME}}}
 secrets: {{KEY: {{env: KEY}}}}
 tools:
-  send: {what}{more}, description: Send., bind: {{key: {bound}}}, approval: ask}}
+  send: {what}{more}, description: Send., with: {{key: {bound}}}, approval: ask}}
 """
     name = "send.put" if kind == "mcp" else "send"
     agent = f"first: {{instructions: Send., tools: [{name}]}}"

@@ -283,9 +283,7 @@ def test_a_search_service_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch
         made = (
             agent()
             .enable_python()
-            .enable_web_search(
-                "tavily", url=service.url, api_key="secret:KEY_OF_ADA", max_results=1
-            )
+            .enable_web_search("tavily", url=service.url, api_key="secret:KEY_OF_ADA", count=1)
         )
         with Engine("store") as engine:
             model, [found] = run(made, call("web_search", query="cats"), engine=engine)

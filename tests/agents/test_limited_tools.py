@@ -39,7 +39,7 @@ inputs: {{q: {{type: string, default: Read.}}}}
 defaults: {{model: {NAME}}}
 secrets: {{KEY: {{env: KEY}}}}
 tools:
-  read: {{python: "tools:read", bind: {{key: "${{{{ secrets.KEY }}}}"}}, limits: {limits}}}
+  read: {{python: "tools:read", with: {{key: "${{{{ secrets.KEY }}}}"}}, limits: {limits}}}
   box: {{mcp: {{command: {command}}}, limits: {limits}}}
 """
 
@@ -107,7 +107,7 @@ EVERYTHING = """
   find:
     python: "tools:find"
     description: Finds a word.
-    bind: {key: "${{ secrets.KEY }}"}
+    with: {key: "${{ secrets.KEY }}"}
     approval: "${{ args.word == 'secret' }}"
     effect: idempotent
     idempotency_key: find

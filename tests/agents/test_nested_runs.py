@@ -336,7 +336,7 @@ flowengine: 1
 id: outer
 defaults: {{model: {NAME}}}
 rules: [{{deny: "tools:pay", agent: boss}}]
-tools: {{delegate: {{python: "tools:on_a_thread", bind: {{n: 1}}}}}}
+tools: {{delegate: {{python: "tools:on_a_thread", with: {{n: 1}}}}}}
 agents: {{boss: {{instructions: Delegate., tools: [delegate]}}}}
 steps: [{{id: work, agent: boss, with: {{prompt: Go.}}}}]
 """

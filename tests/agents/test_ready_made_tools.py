@@ -24,7 +24,7 @@ environments:
 tools:
   read: {std: read_file, environments: [work]}
   edit: {std: edit_file, environments: {files: work}}
-  find: {std: search_files, environments: [work], bind: {path: sub}}
+  find: {std: search_files, environments: [work], with: {path: sub}}
 """
 
 

@@ -36,7 +36,7 @@ tools:
   fails: {python: "tools:fails"}
   tidy: {python: "tools:tidy", effect: pure}
   count: {python: "tools:count"}
-  cat: {shell: {argv: [cat, FILE], in: host}}
+  cat: {shell: {command: [cat, FILE], in: host}}
 """
 TOOLS = f"""
 def mail() -> str: return {MAIL!r}

@@ -220,7 +220,7 @@ def test_everything_that_a_file_can_say_is_an_argument() -> None:
     flow.step("get", http="http://localhost/", lock="net", when=cel.steps.ask.output.status == 200)
     flow.step(
         "count",
-        run={"argv": ["wc", "-w"], "stdin": "a b"},
+        run={"command": ["wc", "-w"], "stdin": "a b"},
         effect="pure",
         in_="host",
         on_crash="fail",
@@ -229,7 +229,7 @@ def test_everything_that_a_file_can_say_is_an_argument() -> None:
         "again", output=1, loop={"until": cel.output > 0, "max": 2, "every": "1s"}, title="More"
     )
     flow.step("until", wait={"until": datetime(2026, 11, 25, 9, tzinfo=UTC)})
-    stop = flow.step("stop", cancel={"targets": ["until"], "as": "succeeded"})
+    stop = flow.step("stop", cancel={"steps": ["until"], "as": "succeeded"})
     flow.step("fail", fail={"type": "Stop", "data": (1, 2)})
 
     same(
@@ -248,10 +248,10 @@ tools:
 steps:
   - {id: ask, call: rate, with: {to: USD}, retry: 3, timeout: 5s, deadline: 1m}
   - {id: get, http: "http://localhost/", lock: net, when: "${{ steps.ask.output.status == 200 }}"}
-  - {id: count, run: {argv: [wc, -w], stdin: a b}, effect: pure, in: host, on_crash: fail}
+  - {id: count, run: {command: [wc, -w], stdin: a b}, effect: pure, in: host, on_crash: fail}
   - {id: again, output: 1, loop: {until: "${{ output > 0 }}", max: 2, every: 1s}, title: More}
   - {id: until, wait: {until: "2026-11-25T09:00:00Z"}}
-  - {id: stop, cancel: {targets: [until], as: succeeded}}
+  - {id: stop, cancel: {steps: [until], as: succeeded}}
   - {id: fail, fail: {type: Stop, data: [1, 2]}}
 """,
     )
@@ -261,7 +261,7 @@ steps:
 def test_every_word_of_a_step_is_an_argument() -> None:
     kinds = {"python", "http", "web_search", "run", "agent", "action"}
     words = {word.rstrip("_") for word in Words.__annotations__} - kinds
-    of_the_language = {*Step.fields_by_key(), "detach", "environments"}
+    of_the_language = {*Step.fields_by_key(), "background", "environments"}
 
     assert words == of_the_language - {"id", "finally"}
 
@@ -452,7 +452,7 @@ signals: {page: {data: {type: string}}, note: {data: {type: string}}}
 steps:
   - {id: begin, output: 1, emit: [{signal: page, data: a}, {signal: note, data: b}], next: end}
   - id: store
-    trigger: {any: [page, note]}
+    trigger: {signal: [page, note]}
     set: {seen: "${{ signal.name + signal.data }}"}
     next: end
 outputs: {seen: "${{ state.seen }}"}

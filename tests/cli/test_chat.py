@@ -29,7 +29,7 @@ defaults: {model: scripted/replies.yaml}
 tools:
   echo:
     description: Says something
-    shell: {argv: [echo, "${{ args.text }}"], in: host}
+    shell: {command: [echo, "${{ args.text }}"], in: host}
     args: {type: object, properties: {text: {type: string}}, required: [text]}
     approval: ask
 agents:

@@ -14,7 +14,7 @@ TIMED = """\
 flowengine: 1
 id: timed
 steps:
-  - {id: ask, approval: {title: Pay?, expires: 7d, on_expire: reject}}
+  - {id: ask, approval: {title: Pay?, expires: {after: 7d, then: reject}}}
 """
 
 

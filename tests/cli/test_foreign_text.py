@@ -344,7 +344,7 @@ steps:
     approval: {{title: "{text}", choices: [{{id: approve, label: "{text}"}}, {{id: reject}}]}}
     next: {{first: [{{when: "${{{{ inputs.t == '{line}' }}}}", to: w}}, {{else: z}}]}}
   - {{id: w, wait: {{signal: go}}, next: z}}
-  - {{id: z, run: {{argv: [echo, "{text}"]}}, lock: "${{{{ '{line}' }}}}"}}
+  - {{id: z, run: {{command: [echo, "{text}"]}}, lock: "${{{{ '{line}' }}}}"}}
 """
 
 

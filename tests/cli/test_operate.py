@@ -26,7 +26,7 @@ steps:
   - id: first
     output: ${{ state.level }}
   - id: second
-    run: {argv: [test, -e, "${{ inputs.flag }}"]}
+    run: {command: [test, -e, "${{ inputs.flag }}"]}
     effect: idempotent
 outputs:
   level: ${{ state.level }}

@@ -34,7 +34,7 @@ inputs: {account: {type: string, default: main}}
 tools:
   transfer:
     python: bank:transfer
-    bind: {key: "${{ secrets.KEY }}", account: "${{ inputs.account }}"}
+    with: {key: "${{ secrets.KEY }}", account: "${{ inputs.account }}"}
     approval: APPROVAL
 """
 STEP = """

@@ -28,7 +28,7 @@ steps:
   - id: begin
     map: "${{ inputs.n }}"
     flow: child
-    detach: true
+    background: true
     with: {n: "${{ item }}"}
   - {id: after, run: "true"}
 outputs: {ids: "${{ steps.begin.output.map(one, one.execution_id) }}"}

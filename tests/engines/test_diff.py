@@ -17,7 +17,7 @@ def test_attempts_that_were_cut_off_are_no_difference(tmp_path: Path) -> None:
         tmp_path,
         """
 steps:
-  - {id: a, run: {argv: [echo, "1"]}, effect: pure, in: host}
+  - {id: a, run: {command: [echo, "1"]}, effect: pure, in: host}
   - {id: b, output: "${{ steps.a.output.stdout }}"}
 outputs: {b: "${{ steps.b.output }}"}
 """,

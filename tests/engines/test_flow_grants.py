@@ -49,7 +49,7 @@ def acted() -> list[str]:
 
 
 def write(approval: str = "ask", bind: str = "", id: str = "it") -> str:
-    text = FLOW.replace("APPROVAL", approval).replace("BIND", bind and f", bind: {bind}")
+    text = FLOW.replace("APPROVAL", approval).replace("BIND", bind and f", with: {bind}")
     Path(f"{id}.yaml").write_text(text.replace("id: it", f"id: {id}"))
     return f"{id}.yaml"
 

@@ -89,7 +89,7 @@ environments:
   other: {kind: bash, provider: host}
 tools:
   say:
-    shell: {argv: [echo, "${{ args.text }}"], in: box}
+    shell: {command: [echo, "${{ args.text }}"], in: box}
     args: {properties: {text: {type: string}}}
     APPROVAL
 steps:

@@ -44,7 +44,7 @@ secrets: {{KEY: {{env: KEY}}}}
 tools:
   put:
     python: "tools:put"
-    bind: {{key: "${{{{ secrets.KEY }}}}"}}
+    with: {{key: "${{{{ secrets.KEY }}}}"}}
     approval: ask
     preview: "tools:{preview}"
 steps: [{{id: a, call: put, with: {{path: out.txt, text: hello}}}}]

@@ -139,7 +139,7 @@ def test_a_group_is_not_retried_if_one_of_its_errors_is_not() -> None:
         (ExceptionGroup("c", [Timeout("d"), ValidationError("e")]), False),
     ):
         group = ExceptionGroup("all", [OSError("b"), error])
-        assert may_retry(failure_of(group, lambda value: value), None, None) == retried
+        assert may_retry(failure_of(group, lambda value: value), None) == retried
 
 
 def test_a_reducer_tells_them(folder: Path) -> None:

@@ -21,7 +21,7 @@ HOLDS = """
 inputs: {key: {type: string, default: a}}
 steps:
   - id: g
-    lock: {key: "${{ inputs.key }}", scope: SCOPE, permits: PERMITS}
+    lock: {key: "${{ inputs.key }}", scope: SCOPE, max: PERMITS}
     group: [{id: sure, approval: Sure?}]
 """
 BOUND = """
@@ -288,7 +288,7 @@ def test_what_would_tear_a_lock_from_who_holds_or_awaits_it_is_told(
     for id in ("e0", "e1"):
         engine.run(file, id=id)
     text = file.read_text()
-    lock = '    lock: {key: "${{ inputs.key }}", scope: global, permits: 1}\n'
+    lock = '    lock: {key: "${{ inputs.key }}", scope: global, max: 1}\n'
     assert lock in text
     file.write_text(text.replace(lock, into))
 

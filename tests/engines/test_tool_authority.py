@@ -19,7 +19,7 @@ secrets: {KEY: {env: SOME_KEY}}
 tools:
   send:
     python: "sending:send"
-    bind: {key: "${{ secrets.KEY }}"}
+    with: {key: "${{ secrets.KEY }}"}
     approval: APPROVAL
 steps: [{id: a, call: send, with: {text: hello}}]
 outputs: {o: "${{ steps.a.output }}"}

@@ -26,7 +26,7 @@ flowengine: 1
 id: it
 secrets: {KEY: {env: SOME_KEY}}
 tools:
-  send: {python: "dies:send", bind: {key: "Bearer ${{ secrets.KEY }}"}, effect: once}
+  send: {python: "dies:send", with: {key: "Bearer ${{ secrets.KEY }}"}, effect: once}
 """
 
 

@@ -126,7 +126,7 @@ def test_a_crash_in_the_middle_leaves_it_on_one_side(
 RUNNING = """
 steps:
   - id: pay
-    run: {argv: [echo, "1"]}
+    run: {command: [echo, "1"]}
     in: host
     effect: pure
   - {id: done, output: "${{ steps.pay.output.stdout }}"}

@@ -67,7 +67,7 @@ def request_for(
         config=made,
         policy=rules,
         limits=bounds,
-        requires={},
+        needs={},
     )
     id = uuid.uuid4().hex
     home = workspace.parent / f"{workspace.name}.home"

@@ -146,11 +146,11 @@ def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Pa
     whole = [{"path": str(tmp_path / "secret"), "size": 6, **one} for one in forged]
     steps: list[Any] = [{"id": "forge", "run": {"script": "true"}, "output": whole}]
     given = [f"${{{{ steps.forge.output[{number}] }}}}" for number in range(len(whole))]
-    steps.append({"id": "say", "run": {"argv": ["printf", "%s\\n", *given]}})
+    steps.append({"id": "say", "run": {"command": ["printf", "%s\\n", *given]}})
     steps.append(
         {
             "id": "unknown",
-            "run": {"argv": ["printf", "%s", {**whole[0], "sha256": "0" * 64, "name": "x"}]},
+            "run": {"command": ["printf", "%s", {**whole[0], "sha256": "0" * 64, "name": "x"}]},
             "on_error": [{"output": "${{ error.message }}"}],
         }
     )

@@ -63,7 +63,7 @@ def test_what_the_spec_itself_opens_is_not_said_to_be_held(
     spec = {**SPEC, "kind": "bash", **opened}
 
     with pytest.raises(EnvironmentUnavailable, match="requires that 'network' is enforced"):
-        manager.ensure({**spec, "requires": {"network": True}})
+        manager.ensure({**spec, "needs": {"network": True}})
     handle = manager.ensure({**spec, "resource_key": "open"})
 
     assert "network" not in handle.capabilities.holds
@@ -75,8 +75,8 @@ def test_what_the_spec_itself_opens_is_not_said_to_be_held(
 
 # Shows E31
 def test_what_is_required_must_be_there(manager: EnvironmentManager, tmp_path: Path) -> None:
-    strong = {**SPEC, "requires": {"isolation": "container"}}
-    weak = {**SPEC, "resource_key": "weak", "provider": "host", "requires": {"network": True}}
+    strong = {**SPEC, "needs": {"isolation": "container"}}
+    weak = {**SPEC, "resource_key": "weak", "provider": "host", "needs": {"network": True}}
 
     with pytest.raises(EnvironmentUnavailable, match=r"isolation.*container"):
         manager.ensure(strong)
@@ -95,14 +95,14 @@ def test_the_isolation_in_force_is_on_the_handle_and_can_be_required(
 ) -> None:
     if provider == "docker":
         skip_without_docker()
-    spec = {**SPEC, "kind": "bash", "provider": provider, "requires": {"isolation": isolation}}
+    spec = {**SPEC, "kind": "bash", "provider": provider, "needs": {"isolation": isolation}}
 
     handle = manager.ensure(spec)
 
     assert handle.capabilities.isolation == isolation
     assert handle.resource.isolation == isolation
     if isolation != "container":
-        strong = {**spec, "resource_key": "other", "requires": {"isolation": "container"}}
+        strong = {**spec, "resource_key": "other", "needs": {"isolation": "container"}}
         with pytest.raises(EnvironmentUnavailable, match=r"isolation.*container"):
             manager.ensure(strong)
 

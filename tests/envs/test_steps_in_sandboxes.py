@@ -104,7 +104,7 @@ def test_code_gets_inputs_and_gives_a_value_and_files(
     assert failed["exit_code"] == 1
     assert "Error" in failed["stderr"]
     assert failed["files"] == {}
-    with pytest.raises(ValidationError, match="'argv' belongs to bash"):
+    with pytest.raises(ValidationError, match="'command' belongs to bash"):
         run(provider, None, context, argv=["x"])
 
 

@@ -44,7 +44,7 @@ environments: {box: {kind: counter}}
 steps:
   - id: write
     run: {script: "printf 'a\\nb\\nc\\n' > notes.txt", files: {notes: notes.txt}}
-  - {id: count, in: box, run: {argv: ["${{ steps.write.output.files.notes }}"]}}
+  - {id: count, in: box, run: {command: ["${{ steps.write.output.files.notes }}"]}}
 outputs: {counts: "${{ steps.count.output.value }}"}
 """)
     register_provider(Counters())

@@ -264,7 +264,7 @@ def test_what_a_provider_does_to_its_spec_reaches_nobody(
         for copy in (request.spec.config, request.config):
             copy.headers["x"] = "changed"
             copy.__dict__["image"] = "changed"
-        request.spec.requires["isolation"] = "container"  # type: ignore[index]
+        request.spec.needs["isolation"] = "container"  # type: ignore[index]
         return Thing(request)
 
     given = {**SPEC, "config": {"headers": {"a": "b"}}}
@@ -278,7 +278,7 @@ def test_what_a_provider_does_to_its_spec_reaches_nobody(
     assert given["config"] == {"headers": {"a": "b"}}
     assert again.resource.request.config.headers == {"a": "b"}
     assert again.resource.request.config.image == "plain"
-    assert again.resource.request.spec.requires == {}
+    assert again.resource.request.spec.needs == {}
     assert again.spec_id == handle.spec_id
 
 

@@ -14,7 +14,7 @@ from flowengine.sdk import EnvironmentClosed
 from tests.execution_environment.toy import SPEC, FakeClock, Gate, Toy, until
 
 Make = Callable[..., EnvironmentManager]
-KEPT: dict[str, Any] = {"kind": "toy", "owner_id": "e", "on_wait": "keep", "keep_for": 70}
+KEPT: dict[str, Any] = {"kind": "toy", "owner_id": "e", "on_wait": 70}
 
 
 GIVEN_BACK = {**KEPT, "on_wait": "release"}

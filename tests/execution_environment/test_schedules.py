@@ -30,7 +30,7 @@ SPECS = [
     {"kind": "toy", "scope": "session", "owner_id": "a"},
     {"kind": "toy", "scope": "session", "owner_id": "a", "resource_key": "other", "idle": 50},
     {"kind": "toy", "scope": "session", "owner_id": "b", "max_age": 100},
-    {"kind": "toy", "scope": "execution", "owner_id": "e", "on_wait": "keep", "keep_for": 70},
+    {"kind": "toy", "scope": "execution", "owner_id": "e", "on_wait": 70},
 ]
 
 

@@ -47,10 +47,9 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
             "config": {"imag": "x", "size": "many", "token": "SEKRET"},
             "policy": {"netwrk": "none", "allow": "ls"},
             "limits": {"memory": -1, "cpus": float("nan"), "time": "0s", "mem": 1, "disk": "lots"},
-            "requires": {"isolation": "conainer", "netwrk": True, "memory": 1},
+            "needs": {"isolation": "conainer", "netwrk": True, "memory": 1},
             "approval": "required",
-            "on_wait": "kep",
-            "keep_for": "soon",
+            "on_wait": "soon",
         },
     )
 
@@ -69,14 +68,13 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
         "limits.time": "must be greater than 0",
         "limits.mem": "is unknown; did you mean 'memory'?",
         "limits.disk": "is not a valid size: write for example 512MiB or 2GB",
-        "requires.isolation": "is none, process, namespace, container; did you mean 'container'?",
-        "requires.netwrk": "is unknown; did you mean 'network'?",
-        "requires.memory": "must be true",
+        "needs.isolation": "is none, process, namespace, container; did you mean 'container'?",
+        "needs.netwrk": "is unknown; did you mean 'network'?",
+        "needs.memory": "must be true",
         "approval": "is only for environments of a flow file, whose calls wait for an approver. "
         "Declare it there, or leave 'approval' out, since a program that opens an environment "
         "consents to it",
-        "on_wait": "is 'kep'; did you mean 'keep'?",
-        "keep_for": "is not a valid duration: write for example 90s, 15m or 1h30m",
+        "on_wait": "is not a valid duration: write for example 90s, 15m or 1h30m",
     }
 
 
@@ -151,8 +149,8 @@ def test_a_limit_that_nobody_holds_is_refused_or_told(
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"requires": {"isolation": "container"}}, "requires isolation 'container'.*gives 'none'"),
-        ({"requires": {"filesystem": True}}, "requires that 'filesystem' is enforced"),
+        ({"needs": {"isolation": "container"}}, "requires isolation 'container'.*gives 'none'"),
+        ({"needs": {"filesystem": True}}, "requires that 'filesystem' is enforced"),
         ({"policy": {"network": "none"}}, r"policy\.network cannot be enforced"),
         ({"policy": {"network": ["db:5432"]}}, r"policy\.network cannot be enforced"),
         ({"policy": {"writable": ["/tmp"]}}, r"policy\.writable cannot be enforced"),

@@ -42,7 +42,7 @@ def run(name: str, **inputs: Any) -> Any:
 LIBRARY = """
 tools:
   echo: {python: "tools:echo"}
-  hello: {python: "tools:both", bind: {a: "Hello, "}}
+  hello: {python: "tools:both", with: {a: "Hello, "}}
 flows:
   greet:
     inputs: {name: {type: string}}

@@ -49,8 +49,8 @@ def step(text: str) -> Any:
             " remind: {every: 8h}}",
         ),
         ("fail: Out of stock", "fail: {message: Out of stock}"),
-        ("cancel: [one]", "cancel: {targets: [one]}"),
-        ("cancel: execution", "cancel: {targets: execution}"),
+        ("cancel: [one]", "cancel: {steps: [one]}"),
+        ("cancel: execution", "cancel: {steps: execution}"),
         ("run: make test", "run: {script: make test}"),
         ("python: shop:pay", "python: {function: shop:pay}"),
         ("next: end", "next: {to: end}"),
@@ -65,7 +65,7 @@ def step(text: str) -> Any:
             "loop: {until: '${{ true }}', max: 3, every: {delay: 10s}}",
         ),
         ("retry: 3", "retry: {attempts: 3}"),
-        ("retry: {only: Timeout}", "retry: {only: [Timeout]}"),
+        ("retry: {type: Timeout}", "retry: {type: [Timeout]}"),
         (
             "on_error: [{fail: Not found}, {type: Timeout, next: end}]",
             "on_error: [{fail: {message: Not found}}, {type: [Timeout], next: end}]",
@@ -210,7 +210,7 @@ def test_the_source_is_left_as_it_was_read() -> None:
         ("requierd", "expected none, ask, required, a condition or a mapping, got 'requierd'"),
         ("{when: 5}", "expected a condition, got the number 5"),
         ("{edit: true}", "unknown key 'edit' in an 'approval'"),
-        ("{on_expire: approve}", "'on_expire' has no effect without 'expires'"),
+        ("{expires: {then: approve}}", "'expires' needs 'after'"),
     ],
 )
 def test_what_people_are_asked_before_is_checked(given: str, message: str) -> None:

@@ -56,7 +56,7 @@ steps:
     finally:
       - {id: clean, output: 2}
     next: stop
-  - {id: stop, cancel: {targets: [left]}, next: end}
+  - {id: stop, cancel: {steps: [left]}, next: end}
   - {id: heard, trigger: late, next: end}
 on_error: [{type: Failed, next: draft}]
 """

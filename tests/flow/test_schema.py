@@ -51,14 +51,14 @@ tools:
     http: {method: POST, url: "https://pay.example.com", headers: {a: b}, body: "${{ args }}"}
     args: {type: object, properties: {amount: {type: number}}, required: [amount]}
     returns: {type: object}
-    bind: {key: "${{ secrets.KEY }}"}
+    with: {key: "${{ secrets.KEY }}"}
     effect: idempotent
     idempotency_key: "${{ args.order }}"
     retry: 3
     timeout: 30s
   list: {shell: [ls, "${{ args.path }}"], args: {type: object}}
   best: {python: "shop:best"}
-defaults: {in: host, map_concurrency: 4, effect: once, on_crash: ask, retry: 5, timeout: 1m}
+defaults: {in: host, concurrency: 4, effect: once, on_crash: ask, retry: 5, timeout: 1m}
 limits: {activations: 5, steps: 50, duration: 30d}
 budget: {tool_calls: 300, wall_time: 2h, then: ask, assignees: ["user:ana"]}
 steps:
@@ -75,10 +75,9 @@ steps:
       need: 2
       claim: true
       delegate: false
-      expires: 2d
-      on_expire: reject
+      expires: {after: 2d, then: reject}
       remind: 8h
-      escalate: [{after: 1d, to: ["user:cfo"], replace: true}]
+      escalate: [{after: 1d, assignees: ["user:cfo"]}]
       batch: all
       attachments: []
     set: {notes: one}
@@ -90,10 +89,10 @@ steps:
       - {id: right, call: pay, with: {amount: 3}, compensate: {call: list, with: {path: a}}}
     next: {all: [work, {when: "${{ true }}", to: race}, {else: more}]}
   - id: work
-    run: {argv: [make, "${{ inputs.target }}"], env: {A: 1}, files: {out: "*.txt"}, accept: any}
+    run: {command: [make, "${{ inputs.target }}"], env: {A: 1}, files: {out: "*.txt"}, accept: any}
     in: host
     title: Work
-    retry: {attempts: 3, delay: 1s, backoff: 1.5, max_delay: 5m, jitter: none, only: [A], except: B}
+    retry: {attempts: 3, delay: 1s, backoff: 1.5, max_delay: 5m, jitter: none, type: [A]}
     timeout: 5m
     deadline: ${{ inputs.limit }}
     effect: idempotent
@@ -120,7 +119,7 @@ steps:
     group:
       - {id: get, http: {method: GET, url: "https://example.com"}, next: inner}
       - {id: inner, wait: 15m}
-      - {id: stop, cancel: {targets: [get], as: succeeded, reason: enough}}
+      - {id: stop, cancel: {steps: [get], as: succeeded, reason: enough}}
       - {id: no, fail: Not this way}
 on_error: compensate
 outputs:

@@ -53,7 +53,7 @@ def test_first_names_of_paths_lead_to_those_that_are_there() -> None:
     ("word", "keys", "meant"),
     [
         ("switch", ["with", "when"], None),
-        ("foreach", ["detach"], None),
+        ("foreach", ["background"], None),
         ("if", ["id", "in"], None),
         ("til", ["until"], "until"),
         ("imput", ["inputs"], "inputs"),

@@ -90,7 +90,7 @@ budget: {{tool_calls: 2}}
 flows:
   apart: {{budget: {{tool_calls: 3}}, steps: [{{id: x, map: {{over: 4, concurrency: 1}}, {ACT}}}]}}
 steps:
-  - {{id: begin, flow: apart, detach: true}}
+  - {{id: begin, flow: apart, background: true}}
   - {{id: a, {ACT}}}
   - {{id: b, {ACT}, on_error: continue}}
 """)

@@ -32,7 +32,7 @@ def test_a_lock_is_that_of_the_execution_however_deep_it_is_taken(stage: Stage) 
     text = """
 inputs: {n: {type: integer, default: 4}}
 steps:
-  - {id: work, lock: {key: cpu, permits: 8}, python: "tools:act"}
+  - {id: work, lock: {key: cpu, max: 8}, python: "tools:act"}
   - {id: more, when: "${{ inputs.n > 0 }}", map: 2, flow: flow, with: {n: "${{ inputs.n - 1 }}"}}
 """
     for seed in range(8):

@@ -35,7 +35,7 @@ def test_file_goes_from_a_script_to_a_function_to_another_script(flow: Any, tmp_
     path = flow(
         "  - {id: make, run: {script: 'printf 1,2 > r.csv', files: {r: r.csv}}}\n"
         "  - {id: read, python: 'rows:read', with: {file: '${{ steps.make.output.files.r }}'}}\n"
-        "  - {id: show, run: {argv: [cat, '${{ steps.make.output.files.r }}']}}\n"
+        "  - {id: show, run: {command: [cat, '${{ steps.make.output.files.r }}']}}\n"
         "outputs:\n"
         "  rows: ${{ steps.read.output }}\n"
         "  text: ${{ steps.show.output.stdout }}\n",
@@ -78,7 +78,7 @@ def test_parameter_annotated_float_gets_a_float(flow: Any, tmp_path: Path) -> No
         "  - {id: b, call: scaled, with: {amount: '${{ inputs.amount }}'}}\n"
         "outputs: {a: '${{ steps.a.output }}', b: '${{ steps.b.output }}'}\n",
         head="inputs: {amount: {type: number}}\n"
-        "tools: {scaled: {python: 'm:at_once', bind: {scale: 2}}}",
+        "tools: {scaled: {python: 'm:at_once', with: {scale: 2}}}",
         m=FLOATS,
     )
 
@@ -98,7 +98,7 @@ def test_idempotent_step_is_tried_again_with_the_same_key(flow: Any, tmp_path: P
         "    run: {script: 'echo $FLOW_IDEMPOTENCY_KEY >> $LOG; test -e $LOG.2 || "
         "{ touch $LOG.2; exit 1; }', env: {LOG: '${{ inputs.log }}'}}\n"
         "    effect: idempotent\n"
-        "    retry: {attempts: 2, delay: 1ms, only: [ExitCode]}\n"
+        "    retry: {attempts: 2, delay: 1ms, type: [ExitCode]}\n"
         "outputs: {}\n",
         head="inputs: {log: {type: string}}",
     )

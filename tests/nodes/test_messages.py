@@ -40,15 +40,16 @@ def mail() -> Iterator[str]:
 
 
 def send(bench: Bench, server: str, args: Any, **settings: Any) -> Any:
-    configuration = {"server": server, "from": "Flows <f@x.example>", "to": ["a@x.example"]}
+    url = f"smtp+plain://{server}"
+    configuration = {"url": url, "from": "Flows <f@x.example>", "to": ["a@x.example"]}
     input = {"args": args, "configuration": configuration | settings}
-    return bench.do("smtp", {"security": "none"}, input, key="k")
+    return bench.do("smtp", {}, input, key="k")
 
 
-def refused(bench: Bench, server: str, args: Any, security: str = "none", **settings: Any) -> Any:
-    configuration = {"server": server, "from": "f@x.example", "to": "a@x.example"} | settings
+def refused(bench: Bench, url: str, args: Any, **settings: Any) -> Any:
+    configuration = {"url": url, "from": "f@x.example", "to": "a@x.example"} | settings
     input = {"args": args, "configuration": configuration}
-    return bench.fail("smtp", {"security": security}, input, key="k")
+    return bench.fail("smtp", {}, input, key="k")
 
 
 # Shows V37
@@ -72,14 +73,16 @@ def test_mail_has_the_question_and_its_link(bench: Bench, mail: str) -> None:
         ({"from": "f@x.example\nX: y"}, "is not a mail address"),
         ({"to": "nobody"}, "is not a mail address"),
         ({"to": ""}, "is not a mail address"),
-        ({"server": "127.0.0.1:port"}, "is not a host"),
-        ({"server": "mail.example", "password": "p"}, "over TLS only"),
+        ({"url": "smtp://127.0.0.1:port"}, "is not smtp://HOST"),
+        ({"url": "127.0.0.1:2525"}, "is not smtp://HOST"),
+        ({"url": "smtp+plain://mail.example", "password": "p"}, "over TLS only"),
+        ({"url": "smtp://ana:p@mail.example"}, "has credentials"),
     ],
 )
 def test_what_is_no_address_is_refused_before_connecting(
     bench: Bench, mail: str, settings: dict[str, Any], message: str
 ) -> None:
-    error = refused(bench, **{"server": mail, "args": {"text": "hello"}, **settings})
+    error = refused(bench, **{"url": f"smtp+plain://{mail}", "args": {"text": "hello"}, **settings})
     assert error["type"] == "ValidationError"
     assert message in error["message"]
     assert Mail.got == []
@@ -98,14 +101,14 @@ def test_a_refusal_says_whether_another_attempt_may_help(
     bench: Bench, mail: str, word: str, answer: str, again: bool
 ) -> None:
     Mail.answers = {word: answer}
-    error = refused(bench, mail, {"text": "hello"})
+    error = refused(bench, f"smtp+plain://{mail}", {"text": "hello"})
     assert (error["type"], error.get("retryable", True)) == ("ToolError", again)
     assert answer[:3] in error["message"]
     assert "\x1b" not in error["message"]
 
 
 def test_without_tls_nothing_is_sent_unless_the_flow_says_so(bench: Bench, mail: str) -> None:
-    error = refused(bench, mail, {"text": "hello"}, "starttls", password="secret", user="u")
+    error = refused(bench, f"smtp://{mail}", {"text": "hello"}, password="secret", username="u")
     assert (error["type"], error["retryable"]) == ("ToolError", False)
     assert "STARTTLS" in error["message"]
     assert Mail.got == []

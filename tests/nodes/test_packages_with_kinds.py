@@ -199,8 +199,8 @@ PANEL = """flowengine: 1
 id: f
 inputs: {x: {type: integer}}
 tools:
-  plus: {python: 'work:plus', bind: {b: '${{ inputs.x }}'}}
-  also: {python: 'work:plus', bind: {b: 2}}
+  plus: {python: 'work:plus', with: {b: '${{ inputs.x }}'}}
+  also: {python: 'work:plus', with: {b: 2}}
 steps:
   - id: ask
     panel: {tools: ['*s', also], greeting: 'Hi ${{ inputs.x }}'}

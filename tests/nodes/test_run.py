@@ -80,7 +80,7 @@ def test_standard_input_is_text_or_json(bench: Bench, given: Any, read: str) -> 
 def test_argv_goes_to_the_program_as_it_is(bench: Bench) -> None:
     code = "import sys; print(sys.argv[1:])"
 
-    result = bench.do("run", {}, {"argv": [sys.executable, "-c", code, "$HOME; ls", 1, [2]]})
+    result = bench.do("run", {}, {"command": [sys.executable, "-c", code, "$HOME; ls", 1, [2]]})
 
     assert result["stdout"] == "['$HOME; ls', '1', '[2]']\n"
 
@@ -120,18 +120,18 @@ def test_exit_code_that_is_not_accepted_fails_with_the_result(bench: Bench) -> N
 def test_program_that_cannot_be_started_says_so(
     bench: Bench, argv: list[str], code: int, said: str
 ) -> None:
-    error = bench.fail("shell", {}, {"argv": argv})
+    error = bench.fail("shell", {}, {"command": argv})
 
     assert error["type"] == "ExitCode"
     assert error["message"].partition(" (")[0] == f"exit code {code}: {said}"
 
 
-@pytest.mark.parametrize("given", [{"script": "./none.sh"}, {"argv": ["./none.sh"]}])
+@pytest.mark.parametrize("given", [{"script": "./none.sh"}, {"command": ["./none.sh"]}])
 def test_a_missing_script_names_the_directory_and_the_option(
     bench: Bench, given: dict[str, Any]
 ) -> None:
     task = {"script": given["script"]} if "script" in given else {}
-    input = {"argv": given["argv"]} if "argv" in given else {}
+    input = {"command": given["command"]} if "command" in given else {}
     alone = bench.fail("run", task, input)
     inside = bench.fail("run", task, {**input, "cwd": "."})
 
@@ -157,10 +157,10 @@ def test_the_value_of_a_command_is_read_as_it_is_meant(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("task", "input", "complaint"),
     [
-        ({}, {"argv": []}, "'argv' must have at least 1 item, not 0"),
-        ({}, {"argv": "rm -rf /"}, "'argv' must be a list"),
-        ({}, {"argv": ["a", None]}, "item 1 of 'argv' is null"),
-        ({}, {"argv": ["echo", "a\0b"]}, "null character"),
+        ({}, {"command": []}, "'command' must have at least 1 item, not 0"),
+        ({}, {"command": "rm -rf /"}, "'command' must be a list"),
+        ({}, {"command": ["a", None]}, "item 1 of 'command' is null"),
+        ({}, {"command": ["echo", "a\0b"]}, "null character"),
         ({"script": "true"}, {"env": {"A=B": 1}}, "'env' has the key \"A=B\", which must match"),
         ({"script": "echo '{' > $FLOW_OUTPUT"}, {}, "$FLOW_OUTPUT cannot be read as JSON"),
         ({"script": "true", "files": {"r": "r.csv"}}, {}, "no file 'r.csv' to be kept as 'r'"),
@@ -240,9 +240,9 @@ def test_kept_file_is_put_where_a_later_command_can_read_and_change_it(bench: Be
     )
 
     by_variable = bench.do(
-        "run", {}, {"argv": [sys.executable, "-c", read_and_change], "env": {"FILES": [file]}}
+        "run", {}, {"command": [sys.executable, "-c", read_and_change], "env": {"FILES": [file]}}
     )
-    by_argument = bench.do("run", {}, {"argv": ["cat", file]})
+    by_argument = bench.do("run", {}, {"command": ["cat", file]})
     by_input = bench.do("run", {"script": "cat"}, {"stdin": [file]})
 
     assert by_variable["stdout"] == "abc r.csv\n"
@@ -253,7 +253,7 @@ def test_kept_file_is_put_where_a_later_command_can_read_and_change_it(bench: Be
 def test_file_that_is_no_longer_kept_is_named(bench: Bench) -> None:
     file = {"path": "/x", "name": "r.csv", "size": 1, "sha256": "0" * 64}
 
-    error = bench.fail("run", {}, {"argv": ["cat", file]})
+    error = bench.fail("run", {}, {"command": ["cat", file]})
 
     assert error["message"] == "the file r.csv (000000000000) is no longer kept"
 

@@ -160,11 +160,11 @@ def test_file_with_a_secret_is_refused_or_masked_wherever_it_stands(
     target = io.BytesIO()
 
     with pytest.raises(
-        ValidationError, match=r"'a\.bin' contains the secret (KEY|LONG), .*in_files: mask"
+        ValidationError, match=r"'a\.bin' contains the secret (KEY|LONG), .*files: mask"
     ):
         Secrets(keys).mask_file(io.BytesIO(data), target, "a.bin")
     assert target.getvalue() == b""
-    masked_by = Secrets({name: {**key, "in_files": "mask"} for name, key in keys.items()})
+    masked_by = Secrets({name: {**key, "files": "mask"} for name, key in keys.items()})
     assert masked_by.mask_file(io.BytesIO(data), target, "a.bin")
     masked = target.getvalue()
     assert masked.startswith(before + b"***")

@@ -154,7 +154,7 @@ secrets: {TOKEN: {env: TOKEN}}
 environments:
   api: {kind: http, policy: {network: [PLACE]}}
 tools:
-  orders: {std: http, bind: {headers: {Authorization: "Bearer ${{ secrets.TOKEN }}"}}}
+  orders: {std: http, with: {headers: {Authorization: "Bearer ${{ secrets.TOKEN }}"}}}
 """
 
 

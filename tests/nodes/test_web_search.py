@@ -41,7 +41,7 @@ def fail(bench: Bench, service: Service, **settings: Any) -> Any:
 
 
 def test_it_returns_titles_addresses_and_excerpts(bench: Bench, service: Service) -> None:
-    found = search(bench, service, max_results=2)
+    found = search(bench, service, count=2)
 
     assert found["results"] == [
         {"title": "Page 0", "url": "https://example.com/0", "snippet": "About 0.", "date": None},
@@ -50,7 +50,7 @@ def test_it_returns_titles_addresses_and_excerpts(bench: Bench, service: Service
 
 
 def test_the_service_is_asked_as_it_wants_to_be(bench: Bench, service: Service) -> None:
-    search(bench, service, country="DE", options={"topic": "news"})
+    search(bench, service, options={"topic": "news", "country": "de"})
     of_own = {**given(service, "cats & dogs"), "bind": {"domains": ["example.com"]}}
     bench.do("web_search", {"provider": "searxng"}, of_own)
 
@@ -129,10 +129,10 @@ steps:
     [
         ("gogle_pse", "E103", "did you mean 'google_pse'?"),
         ("{provider: tavily, backend: bing}", "E102", "provider"),
-        ("{provider: tavily, region: de}", "E102", "country"),
-        ("{provider: tavily, max_results: 50}", "E103", "expected at most 20, got the number 50"),
+        ("{provider: tavily, region: de}", "E102", "options"),
+        ("{provider: tavily, count: 50}", "E103", "expected at most 20, got the number 50"),
         ("{provider: tavily, options: {timeout: 3}}", "E103", "'timeout' cannot be a name"),
-        ("{provider: tavily, country: '${{ secrets.x }}'}", "E403", "secret"),
+        ("{provider: tavily, options: {country: '${{ secrets.x }}'}}", "E403", "secret"),
     ],
 )
 def test_what_is_wrong_with_its_settings_is_said_before_anything_runs(

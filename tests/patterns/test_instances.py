@@ -80,7 +80,7 @@ def test_15_not_known_at_run_time() -> None:
     plays = play(15, outside=people)
     plays.always(holds)
     assert plays.seen(lambda story: len(story.items("hear"))) == {2, 3, 4}
-    play(15, (", more: witness", ""), outside=people).refute(holds)
+    play(15, (", signal: witness", ""), outside=people).refute(holds)
 
 
 GUESTS = [deciding("answer", "comes")]

@@ -34,7 +34,7 @@ flows:
   child: {steps: [{id: rest, wait: {for: 1h}}]}
 tools: {tell: {python: "telling:tell"}}
 steps:
-  - {id: begin, flow: child, detach: true}
+  - {id: begin, flow: child, background: true}
   - {id: ask, approval: {title: Pay?, assignees: ["user:ben"], notify: [tell]}}
 """
 TAKEN = "is taken by one of 'expense' by user:mallory"

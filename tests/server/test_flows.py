@@ -35,7 +35,7 @@ outputs: {text: "${{ steps.say.output }}"}
 RUNS = """
 flowengine: 1
 id: runs
-steps: [{id: here, in: host, run: {argv: [id]}}]
+steps: [{id: here, in: host, run: {command: [id]}}]
 """
 CALLS = """
 flowengine: 1

@@ -74,7 +74,7 @@ PARENT = """
 flowengine: 1
 id: zflow_parent
 flows: {other: {steps: [{id: rest, wait: {for: 1h}}]}}
-steps: [{id: begin, flow: other, detach: true}]
+steps: [{id: begin, flow: other, background: true}]
 """
 LOCKED = """
 flowengine: 1

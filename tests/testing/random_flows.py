@@ -11,8 +11,8 @@ from typing import Any
 
 Step = dict[str, Any]
 SIGN = {"title": "Sure?", "expires": "2s"}
-DOES = ["python", "with", "flow", "detach", "group", "parallel", "output", "on_error", "compensate",
-        "loop", "map"]  # fmt: skip
+DOES = ["python", "with", "flow", "background", "group", "parallel", "output", "on_error",
+        "compensate", "loop", "map"]  # fmt: skip
 """The possible actions and modifiers of a step."""
 WAITS: list[Step] = [
     {"wait": "1s"},
@@ -101,7 +101,7 @@ class Author:
             flow["concurrency"] = {"max": self.draw.randint(1, 2)}
         if self.draw.random() > 0.8:
             trigger = self.draw.choice(
-                ["go", "more", {"state": "n"}, {"all": ["go", "more"]}, {"any": ["go", "more"]}]
+                ["go", "more", {"state": "n"}, {"all": ["go", "more"]}, {"signal": ["go", "more"]}]
             )
             flow["steps"].append({**self.task(), "trigger": trigger, "next": "end"})
             flow["limits"]["idle"] = "1s"
@@ -130,7 +130,7 @@ class Author:
         if step["flow"] in self.flows:
             step["with"].update({name: f"${{{{ inputs.{name} }}}}" for name in FLAGS})
         if self.wild and self.draw.random() < 0.2:
-            step["detach"] = True
+            step["background"] = True
 
     def task(self) -> Step:
         """Return a step that calls out and does nothing else."""
@@ -256,7 +256,7 @@ class Author:
             for key in DOES:
                 step.pop(key, None)
             how = self.draw.choice(["cancelled", "succeeded", "failed"])
-            step["cancel"] = {"targets": [self.draw.choice(names)], "as": how}
+            step["cancel"] = {"steps": [self.draw.choice(names)], "as": how}
         elif kind < 0.58 and not isinstance(step["next"], dict):
             step["next"] = "end_all"
         elif kind < 0.8:
@@ -277,6 +277,6 @@ class Author:
         elif kind < 0.775 and "python" in step:
             step["emit"] = self.draw.choice(["go", {"signal": "more", "data": 1}])
             if "map" in step:
-                step["map"].update(self.draw.choice([{"more": "more"}, {"join": "none"}, {}]))
+                step["map"].update(self.draw.choice([{"signal": "more"}, {"join": "none"}, {}]))
         elif kind < 0.8 and "python" in step and "map" not in step:
             step["set"] = {"n": 1}

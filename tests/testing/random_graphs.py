@@ -412,7 +412,7 @@ class _Draws:
             {},
             {"delay": "5s", "backoff": 3, "max_delay": "7s", "jitter": "none"},
             {"only": ["Drawn"]},
-            {"exclude": ["Timeout"]},
+            {"only": ["Drawn", "Timeout"]},
             {"when": x(self.condition())},
         ]
         return {"attempts": self.random.randint(2, 3), **self.random.choice(more)}

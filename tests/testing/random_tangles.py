@@ -222,7 +222,7 @@ class _Tangle:
         step["flow"] = self.draw.choice(self.flows)
         kind = self.draw.random()
         if kind < 0.35:
-            step["detach"] = True
+            step["background"] = True
         elif kind < 0.5 or not {"a", "b"} & set(names):  # it may be the flow that it is a step of
             step["when"] = SOMETIMES
         elif kind < 0.65:
@@ -257,7 +257,7 @@ class _Tangle:
         how = self.draw.choice(["cancelled", "succeeded", "failed"])
         names = [name for name in names if name != step["id"]] or names
         targets = self.draw.sample(names, min(len(names), self.draw.randint(1, 2)))
-        some: Any = {"targets": targets, "as": how}
+        some: Any = {"steps": targets, "as": how}
         step["cancel"] = some if self.draw.random() < 0.9 else "execution"
 
     def cleaned_group(self, step: Step, _names: list[str]) -> None:
@@ -272,8 +272,8 @@ class _Tangle:
     def mapped(self, step: Step, _names: list[str]) -> None:
         step.update(_task(step["id"]))
         kinds: list[Any] = [
-            {"more": "s"},
-            {"more": "t", "join": "none"},
+            {"signal": "s"},
+            {"signal": "t", "join": "none"},
             {"join": {"need": 1, "late": "cancel"}},
             {"join": {"need": 1}, "concurrency": 1},
             {"on_item_error": "continue", "concurrency": 1},
@@ -285,7 +285,7 @@ class _Tangle:
     def lock(self) -> Step:
         """Return a lock of this execution."""
         key: Any = self.draw.choice(KEYS)
-        two = {"lock": {"key": "two", "permits": 2}}
+        two = {"lock": {"key": "two", "max": 2}}
         return self.draw.choice([{"lock": key}, {"lock": {"key": key, "hold": True}}, two])
 
     def locks(self, step: Step) -> None:

@@ -145,7 +145,7 @@ def runs_all_flows(drawn: dict[str, Any]) -> bool:
 
 def _called(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
-        if "flow" in node and not node.get("detach"):
+        if "flow" in node and not node.get("background"):
             yield node["flow"]
         node = list(node.values())
     if isinstance(node, list):

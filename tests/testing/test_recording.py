@@ -127,7 +127,7 @@ def test_no_secret_gets_into_a_case(stage: Stage, monkeypatch: pytest.MonkeyPatc
 secrets: {KEY: {env: THE_KEY}}
 tools:
   act: {python: "tools:act", effect: idempotent}
-  get: {python: "tools:act", bind: {value: "Bearer ${{ secrets.KEY }}"}}
+  get: {python: "tools:act", with: {value: "Bearer ${{ secrets.KEY }}"}}
 steps:
   - {id: a, call: act, with: {value: "${{ inputs.told }}"}}
   - {id: b, call: get}

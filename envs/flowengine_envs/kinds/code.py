@@ -30,7 +30,9 @@ class CodeProvider(SupervisedProvider[_Code]):
             ValidationError: It has `argv`, `stdin` or `cwd`, which have no meaning here.
         """
         if command.script is None:
-            raise ValidationError(f"'{self.kind}' runs a script: 'argv' belongs to bash and docker")
+            raise ValidationError(
+                f"'{self.kind}' runs a script: 'command' belongs to bash and docker"
+            )
         for name, value in (("stdin", command.stdin), ("cwd", command.cwd)):
             if value is not None:
                 raise ValidationError(f"'{self.kind}' has no '{name}': pass values with 'env'")

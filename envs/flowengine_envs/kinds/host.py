@@ -164,14 +164,14 @@ async def _argv(command: Command, folder: Path, files: _Files) -> list[str]:
     if command.script is not None:
         if shutil.which("bash") is None:
             raise EnvironmentUnavailable(
-                "scripts on 'host' need bash, which is not installed: install it, or use 'argv'"
+                "scripts on 'host' need bash, which is not installed: install it, or use 'command'"
             )
         script = folder / "script"
         script.write_text(command.script, encoding="utf-8")
         return ["bash", str(script)]
     argv: list[Plain] = list(command.argv or ())
     if None in argv:
-        raise ValidationError(f"item {argv.index(None)} of 'argv' is null")
+        raise ValidationError(f"item {argv.index(None)} of 'command' is null")
     return [await files.argument(item) for item in argv]
 
 

@@ -402,7 +402,7 @@ class Sqlite(Provider[Database]):
     ) -> dict[str, Plain]:
         """Run the one statement of `script`, with `env` as its named parameters."""
         if command.script is None:
-            raise ValidationError("a 'sqlite' environment takes a 'script', not 'argv'")
+            raise ValidationError("a 'sqlite' environment takes a 'script', not 'command'")
         code, value, stderr = 0, None, ""
         try:
             rows = await background().wait(resource._query(command.script, command.env))

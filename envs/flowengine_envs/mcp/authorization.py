@@ -72,7 +72,7 @@ class SessionTokens:
         self._settings = _settings(auth, _declared(request, config), spec.sources)
         self._machine: Login | None = None
         if auth.grant == MACHINE:
-            scopes = [*auth.scopes]
+            scopes = [*auth.scope]
             self._machine = Login("", config.url, scopes=scopes, settings=self._settings)
         self._failures: dict[str, StepError] = {}
         """Message of an error response → why the request had no usable token."""
@@ -154,7 +154,7 @@ class SessionTokens:
         login = self._usable()
         if login is None:
             return None
-        missing = [scope for scope in self._auth.scopes if scope not in login.requested]
+        missing = [scope for scope in self._auth.scope if scope not in login.requested]
         if missing:
             raise await self._question(403, f'Bearer scope="{" ".join(missing)}"')
         if login.expires is not None and login.expires - _EARLY < time.time():
@@ -241,10 +241,10 @@ class SessionTokens:
         probed = await requests.challenge()
         async with held(self._key) as login:
             if status == 403:
-                more = [*self._auth.scopes, *scopes_of(_parameter(challenge, "scope"))]
+                more = [*self._auth.scope, *scopes_of(_parameter(challenge, "scope"))]
                 login.scopes = list(dict.fromkeys([*login.requested, *login.scopes, *more]))
-            elif self._auth.scopes:
-                login.scopes = list(dict.fromkeys([*self._auth.scopes, *login.scopes]))
+            elif self._auth.scope:
+                login.scopes = list(dict.fromkeys([*self._auth.scope, *login.scopes]))
             if status != 403 and used is not None and used.token == login.token:
                 login.token = login.expires = None
             login.settings = self._settings

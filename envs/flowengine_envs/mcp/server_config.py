@@ -27,7 +27,7 @@ class OAuth(Config):
     """The id of a registered client, or the address of its client metadata document."""
     client_secret: Secret | None = None
     """Its secret."""
-    scopes: tuple[Scope, ...] = ()
+    scope: tuple[Scope, ...] = ()
     """The scopes to request. Default: those that the server names."""
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     """`client_credentials`: the client acts for itself, without a user."""

@@ -207,7 +207,7 @@ def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
     retryable = attribute_of(error, "retryable", bool)
     if retryable is not None:
         data["retryable"] = retryable
-    elif members and not all(may_retry(each, None, None) for each in members):
+    elif members and not all(may_retry(each, None) for each in members):
         data["retryable"] = False
     seconds = attribute_of(error, "retry_after", (int, float))
     if seconds is not None and not isinstance(seconds, bool) and seconds >= 0:

@@ -393,7 +393,7 @@ class ScreenedFiles:
             The file as data.
 
         Raises:
-            ValidationError: It contains a secret that is not declared with `in_files: mask`.
+            ValidationError: It contains a secret that is not declared with `files: mask`.
         """
         with scratch_folder() as folder:
             copy = folder / "masked"

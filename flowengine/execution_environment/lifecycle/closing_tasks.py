@@ -100,7 +100,7 @@ class ClosingTasks:
                 return self.close(instance, suspend=True)
             self.books.drop_all(instance)
             instance.timers["keep"] = self.around.clock.call_later(
-                instance.record.spec.keep_for,
+                instance.record.spec.kept_for,
                 partial(self._close_if_unheld, instance, suspend=True),
             )
             self.make_room()

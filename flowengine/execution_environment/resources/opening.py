@@ -115,7 +115,7 @@ async def choose(declared: EnvironmentSpec, around: ManagerServices) -> Provisio
 
 def _check_held(declared: EnvironmentSpec, held: Capabilities, name: str, policy: Any) -> list[str]:
     """Reject unenforceable requirements and rules, and return the limits that are not enforced."""
-    for axis, wanted in declared.requires.items():
+    for axis, wanted in declared.needs.items():
         if axis == "isolation":
             if ISOLATIONS.index(held.isolation) < ISOLATIONS.index(wanted):
                 raise EnvironmentUnavailable(

@@ -24,6 +24,7 @@ from flowengine.sdk.environments.models import (
     REFERENCE,
     Config,
     Duration,
+    OnWait,
     Reference,
     ResourceLimits,
 )
@@ -64,6 +65,7 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 
 Text = Annotated[str, Field(max_length=500)]
+_HOUR = 3600.0
 
 
 class EnvironmentSpec(Config):
@@ -85,13 +87,12 @@ class EnvironmentSpec(Config):
     """Its permissions."""
     limits: ResourceLimits = ResourceLimits()
     """Its resource limits."""
-    requires: dict[str, Any] = Field(default_factory=dict)
+    needs: dict[str, Any] = Field(default_factory=dict)
     """Guarantees that must be enforced here: `isolation: container`, or an axis: `network: true`.
     """
-    on_wait: Literal["keep", "release"] | None = None
-    """Whether it stays open while the execution waits. Default: `keep` if live state matters."""
-    keep_for: Duration = 3600.0
-    """Seconds that `keep` keeps it open."""
+    on_wait: OnWait | None = None
+    """Whether it stays open while the execution waits: `release`, `keep` for an hour, or for some
+    seconds. Default: `keep` if live state matters."""
     idle: Duration | None = None
     """Seconds that it stays open without a holder. Default: the last release closes it."""
     max_age: Duration | None = None
@@ -113,7 +114,7 @@ class EnvironmentSpec(Config):
 
     _id: str = ""
     _providers: tuple[str, ...] = ()
-    _on_wait: Literal["keep", "release"] = "release"
+    _on_wait: OnWait = "release"
     _given: Mapping[str, Plain] = {}
     """The configuration as written, with secrets as `SecretText`."""
     _parts: tuple[BaseModel, ...] = ()
@@ -147,7 +148,12 @@ class EnvironmentSpec(Config):
     @property
     def is_kept(self) -> bool:
         """Whether it stays open while its owner waits."""
-        return self._on_wait == "keep"
+        return self._on_wait != "release"
+
+    @property
+    def kept_for(self) -> float:
+        """Seconds that it then stays open."""
+        return self._on_wait if isinstance(self._on_wait, float) else _HOUR
 
     @property
     def sources(self) -> dict[str, dict[str, str]]:
@@ -191,7 +197,7 @@ class EnvironmentSpec(Config):
             config,
             rules,
             self.limits,
-            dict(self.requires),
+            dict(self.needs),
             self.folder or ".",
             self.user,
             self.sources,
@@ -256,7 +262,7 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
                 parts.append(model.model_validate(data))
             except ValidationError as error:
                 faults += faults_of(error, model, data, part)
-    _check_requires(written.get("requires"), faults)
+    _check_needs(written.get("needs"), faults)
     if "approval" in given:
         faults.append(Fault("approval", _ASKS))
     if faults or spec is None or provider is None:
@@ -337,7 +343,7 @@ def _choices(
     return tuple(names)
 
 
-def _check_requires(given: Any, faults: list[Fault]) -> None:
+def _check_needs(given: Any, faults: list[Fault]) -> None:
     if not isinstance(given, Mapping):
         return
     for axis, wanted in given.items():
@@ -349,7 +355,7 @@ def _check_requires(given: Any, faults: list[Fault]) -> None:
         else:
             fault = "" if wanted is True else "must be true"
         if fault:
-            faults.append(Fault(f"requires.{axis}", fault))
+            faults.append(Fault(f"needs.{axis}", fault))
 
 
 def json_schema() -> dict[str, Any]:

@@ -260,7 +260,7 @@ def _item(data: Mapping[str, Any]) -> tuple[str, ...]:
 def _needs_next(data: Mapping[str, Any]) -> bool:
     """Return whether a token may leave a step without declared targets."""
     cancel, handlers = data.get("cancel"), data.get("on_error")
-    targets = cancel.get("targets") if isinstance(cancel, Mapping) else cancel
+    targets = cancel.get("steps") if isinstance(cancel, Mapping) else cancel
     may_go_on = "when" in data or handlers == "continue"
     if isinstance(handlers, list):
         may_go_on = may_go_on or any("output" in one for one in handlers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -159,7 +159,7 @@ class FlowDeclarations:
         Args:
             what: A function, which supplies the name of the tool, or a name for the declaration in
                 `spec`.
-            **spec: As in a flow file: `http={...}`, `effect="idempotent"`, `bind={...}`.
+            **spec: As in a flow file: `http={...}`, `effect="idempotent"`, `with_={...}`.
 
         Returns:
             The argument: the function itself, or the name.
@@ -415,13 +415,13 @@ class FlowGraph(FlowDeclarations, FlowHandle):
         self.changed()
         return Chain(self, made[0].entry, [end for chain in made for end in chain._ends])
 
-    def when(self, signal: str | None = None, **trigger: Any) -> BranchOpening:
+    def when(self, signal: str | Sequence[str] | None = None, **trigger: Any) -> BranchOpening:
         """Begin a branch that a signal starts while the flow runs.
 
         Args:
-            signal: Its name.
-            **trigger: Further keys of a `trigger`: `match=…`, or in place of a signal `any=[…]`,
-                `all=[…]`, `state="score"`.
+            signal: Its name, or several names.
+            **trigger: Further keys of a `trigger`: `match=…`, or in place of a signal `all=[…]`,
+                `state="score"`.
 
         Returns:
             The beginning: `flow.when("page").to(store)`. If a second one leads to the same step, a

@@ -409,18 +409,19 @@ class BranchOpening(Chain):
             raise UsageError(
                 f"{step.id!r} has a trigger already, at {at.file}:{at.line}",
                 hint="only signals without 'match' and 'transient' add up: "
-                "flow.when(any=[...], match=...)",
+                "flow.when(signal=[...], match=...)",
             )
-        return {"any": list(dict.fromkeys(names[0] + names[1]))}
+        return {"signal": list(dict.fromkeys(names[0] + names[1]))}
 
 
 def _signals(trigger: Any) -> list[str]:
     """Return the signals of a trigger that starts a token for each message, else []."""
     if isinstance(trigger, str):
         return [trigger]
-    if trigger.keys() == {"signal"}:
-        return [trigger["signal"]]
-    return list(trigger["any"]) if trigger.keys() == {"any"} else []
+    if trigger.keys() != {"signal"}:
+        return []
+    signal = trigger["signal"]
+    return [signal] if isinstance(signal, str) else list(signal)
 
 
 def _entries(conditions: list[Any], names: list[str]) -> list[Any]:
@@ -499,7 +500,7 @@ class Words(Modifiers, total=False):
     agent: object
     """The name of an agent, an `Agent`, or `{"name": …, "max_turns": 5}` with one of these."""
     flow: str | FlowHandle
-    detach: bool
+    background: bool
     wait: Duration | Spec
     approval: Text | Spec
     group: Sequence[Spec]

@@ -312,7 +312,7 @@ class Actions:
             parts["edit_schema"] = constant(editable)
         info.spec["input"] = together(parts).value
         choices = [choice.id for choice in given.choices]
-        expires = given.expires is not None and given.on_expire is None
+        expires = given.expires is not None and given.expires.then is None
         return decision_schema(subject, form or UNKNOWN, choices, expires)
 
     # std.ask

@@ -60,7 +60,7 @@ def check_arguments(
     for argument, typed in given.items():
         place = (*loc, "with", argument)
         if argument in bound:
-            message = f"the flow fixes the argument {argument!r} of {name!r} with 'bind'"
+            message = f"{name!r} fixes the argument {argument!r} by its own 'with'"
             report.at("E402", message, place, "leave it out", key=True)
         elif argument in properties or others is not False:
             wanted = properties.get(argument, others)
@@ -94,7 +94,7 @@ def _check_whole(
     sure = given.schema.get("required", ())
     for argument, part in has.items():
         if argument in bound and argument in sure:
-            message = f"the flow fixes the argument {argument!r} of {name!r} with 'bind'"
+            message = f"{name!r} fixes the argument {argument!r} by its own 'with'"
             report.at("E402", message, loc)
         elif argument in bound:
             continue

@@ -99,7 +99,7 @@ class CallModifiers:
         expressions = expressions or self.expressions
         parts: Any = dict(model)
         check_pauses(model, model.delay, expressions.report)
-        parts["exclude"] = parts.pop("except_")
+        parts["only"] = parts.pop("type")
         if model.when is not None:
             seen = view.having({"error": ERROR})
             parts["when"] = expressions.condition(model.when, (*model.loc, "when"), seen)

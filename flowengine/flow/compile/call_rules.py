@@ -85,8 +85,8 @@ class CallRules:
             calls["agent"] = declared.agent
         if declared.effect is not None:
             calls["effect"] = declared.effect
-        if declared.environment is not None:
-            calls["environment"] = declared.environment
+        if declared.in_ is not None:
+            calls["environment"] = declared.in_
         if declared.when is not None:
             # The inputs are read where the rule is evaluated, so no enclosing flow has to pass them
             # on.
@@ -224,7 +224,7 @@ def _covers(rule: Rule, other: Rule) -> bool:
     pairs = (
         (rule.agent, other.agent),
         (rule.effect, other.effect),
-        (rule.environment, other.environment),
+        (rule.in_, other.in_),
     )
     glob, covered = rule.verdict[1], other.verdict[1]
     is_wider = not {"?", "["} & {*glob} and fnmatchcase(covered, glob)
@@ -300,7 +300,7 @@ def compile_host_rules(path: str) -> CompiledRules:
     if diagnostics.errors:
         _refuse(source, diagnostics)
     rules = [
-        [[*rule.verdict], rule.agent, rule.effect, rule.environment, conditions.get(index)]
+        [[*rule.verdict], rule.agent, rule.effect, rule.in_, conditions.get(index)]
         for index, rule in enumerate(declared)
     ]
     compiled: dict[str, Plain] = {"rules": rules, "expressions": expressions.records}

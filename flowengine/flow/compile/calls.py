@@ -155,7 +155,7 @@ class CallCompiler:
         refuse_crash_keys(self.report, call.model, call.loc, call.name)
         self.flows.append((spec, callee.flow))
         spec["kind"] = "flow"
-        detached = bool(call.model.detach or callee.background)
+        detached = bool(call.model.background or callee.background)
         if callee.background is not None:
             spec["background"] = callee.background
         bind = callee.bind or {}
@@ -203,7 +203,7 @@ class CallCompiler:
         triggered = next((step for step in flow.steps if step.trigger is not None), None)
         if triggered is not None:
             message = f"{flow.id!r} cannot run as a step: {triggered.id!r} in it has a 'trigger'"
-            hint = "triggers work at the top of an execution: start one with 'detach: true'"
+            hint = "triggers work at the top of an execution: start one with 'background: true'"
             self.report.at("E208", message, (*call.loc, call.action), hint)
 
     def check_retries(self, effect: Callable[[Definition], str]) -> None:

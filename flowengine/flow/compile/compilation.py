@@ -88,15 +88,9 @@ def _parts(model: Part) -> Iterator[Part]:
 
 def _named(part: Part) -> Iterator[tuple[str, Loc]]:
     """Yield the error types that a part names, with their places."""
-    if isinstance(part, Handler):
-        named = {"type": part.type}
-    elif isinstance(part, Retry):
-        named = {"only": part.only, "except": part.except_}
-    else:
-        return
-    for key, types in named.items():
-        for number, name in enumerate(types or ()):
-            yield name, (*part.loc, key, number)
+    if isinstance(part, Handler | Retry):
+        for number, name in enumerate(part.type or ()):
+            yield name, (*part.loc, "type", number)
 
 
 class Compilation:

@@ -47,8 +47,8 @@ class Edges:
             name
             for info in plan.steps
             if isinstance(info.given, Cancel) and info.given.as_ == "succeeded"
-            if isinstance(info.given.targets, list)
-            for name in info.given.targets
+            if isinstance(info.given.steps, list)
+            for name in info.given.steps
         }
         """Steps that a `cancel` ends as succeeded, so that their outcome is `ok`."""
         self.gaps = plan.gaps
@@ -304,10 +304,10 @@ class Edges:
             return
         given = info.given
         outcome = given.as_
-        if given.targets == "execution" and self.plan.in_finally(info):
+        if given.steps == "execution" and self.plan.in_finally(info):
             message = "the execution cannot be cancelled while it cleans up"
             self.report.at("E103", message, info.loc, "raise an error with 'fail'")
-        if given.targets == "execution":
+        if given.steps == "execution":
             info.spec["cancel"] = {"execution": True, "outcome": outcome}
             return
         visible = {sibling.id: sibling for sibling in self.plan.siblings(info)}
@@ -315,11 +315,11 @@ class Edges:
             for sibling in self.plan.siblings(group):
                 visible.setdefault(sibling.id, sibling)
         numbers = []
-        for index, name in enumerate(given.targets):
+        for index, name in enumerate(given.steps):
             if name in visible:
                 numbers.append(visible[name].number)
                 continue
-            long, short = (*given.loc, "targets", index), (*given.loc, index)
+            long, short = (*given.loc, "steps", index), (*given.loc, index)
             bare = self.report.position(short) != self.report.position(given.loc)
             loc = short if bare else long
             if name in self.plan.by_id:
@@ -334,7 +334,7 @@ class Edges:
 def goes_on(info: Info) -> bool:
     """Return whether a token can leave a step other than by `end` of its scope or an error."""
     ends = info.action == "fail" or (
-        isinstance(info.given, Cancel) and info.given.targets == "execution"
+        isinstance(info.given, Cancel) and info.given.steps == "execution"
     )
     if not ends or info.model.when is not None or info.model.on_error == "continue":
         return True
@@ -346,8 +346,7 @@ def trigger_spec(trigger: Trigger) -> TriggerSpec:
     """Return the compiled form of a trigger. Its `match` is filled in later."""
     if trigger.state is not None:
         return TriggerSpec(state=trigger.state)
-    signals = trigger.any or trigger.all or [trigger.signal or ""]
-    spec = TriggerSpec(signals=list(signals))
+    spec = TriggerSpec(signals=[*(trigger.signal or trigger.all or ())])
     if trigger.all is not None:
         spec["all"] = True
     if trigger.transient:

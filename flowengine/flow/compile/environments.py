@@ -23,7 +23,6 @@ from flowengine.flow.models.tool import Server
 from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import StepSpec
-from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.environments import Provider
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.util.plain_data import with_leaves
@@ -299,11 +298,10 @@ class EnvironmentDeclarations:
             "config": map_of(config),
             **{
                 key: constant(getattr(model, key))
-                for key in ("policy", "limits", "requires", "on_wait")
+                for key in ("policy", "limits", "needs", "on_wait")
                 if getattr(model, key)
             },
             **({"provider": constant(given)} if given else {}),
-            "keep_for": constant(parse_duration(model.keep_for) / 1000),
         }
         if model.key is not None:
             key = self.expressions.of_type(model.key, (*model.loc, "key"), self.scope.view, TEXT)

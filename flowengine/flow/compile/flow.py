@@ -70,7 +70,7 @@ def _written(plan: Plan) -> Iterator[tuple[Loc, str]]:
             yield (*info.loc, "deadline"), info.model.deadline
         given = info.given
         if isinstance(given, Approval) and given.expires is not None:
-            yield (*given.loc, "expires"), given.expires
+            yield (*given.expires.loc, "after"), given.expires.after
         if isinstance(given, Wait):
             if info.model.timeout is not None:
                 yield (*info.loc, "timeout"), info.model.timeout

@@ -269,7 +269,7 @@ def _by_parameter(
     environments: EnvironmentDeclarations, callee: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return those that a function takes: by name, by type, or all."""
-    own = {*(model.environments or {}), *model.bind, *_settled(environments, callee, model)}
+    own = {*(model.environments or {}), *model.with_, *_settled(environments, callee, model)}
     properties = (callee.args or {}).get("properties", {})
     kinds = {name: environments.kind_of(_name(use)) for name, use in offered.items()}
     uses: dict[str, Plain] = {}

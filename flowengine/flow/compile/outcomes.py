@@ -64,7 +64,7 @@ def of_approval(approval: Approval) -> tuple[list[str], dict[str, str]]:
     """Return the outcomes of an approval: plain ones, and raising ones with their errors."""
     plain = [c.id for c in approval.choices if counts_as(c) != "reject"]
     raising = {c.id: "Rejected" for c in approval.choices if counts_as(c) == "reject"}
-    if approval.expires is not None and approval.on_expire is None:
+    if approval.expires is not None and approval.expires.then is None:
         raising["expired"] = "Expired"
     return plain, raising
 

@@ -16,9 +16,9 @@ from flowengine.flow.models import Approval, AskBeforeCall, AskFirst, Choice, Es
 from flowengine.flow.models.actions import RESPOND
 from flowengine.sdk.values.schema_types import resolve
 
-_VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires", "batch",
+_VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "batch",
            "attachments")  # fmt: skip
-_CONSTANTS = ("claim", "delegate", "on_expire")
+_CONSTANTS = ("claim", "delegate")
 
 
 def asked(
@@ -41,6 +41,11 @@ def asked(
         if given.has(key)
     }
     parts |= {key: constant(getattr(given, key)) for key in _CONSTANTS if given.has(key)}
+    if given.expires is not None:
+        loc = (*given.expires.loc, "after")
+        parts["expires"] = expressions.value(given.expires.after, loc, view)
+        if given.expires.then is not None:
+            parts["on_expire"] = constant(given.expires.then)
     if given.remind is not None:
         loc = (*given.remind.loc, "every")
         parts["remind"] = together({"every": expressions.value(given.remind.every, loc, view)})
@@ -126,11 +131,12 @@ def with_type(form: Any) -> Schema:
 
 
 def _escalation(expressions: Expressions, given: Escalation, view: VisibleNames) -> TypedValue:
+    key, people = ("to", given.to) if given.to is not None else ("assignees", given.assignees)
     return together(
         {
             "after": expressions.value(given.after, (*given.loc, "after"), view),
-            "to": expressions.value(given.to, (*given.loc, "to"), view),
-            "replace": constant(given.replace),
+            "to": expressions.value(people, (*given.loc, key), view),
+            "replace": constant(key == "assignees"),
         }
     )
 

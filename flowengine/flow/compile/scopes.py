@@ -78,8 +78,7 @@ class SignalTypes:
             return UNKNOWN
         if trigger.all is not None:
             return signal_schema(closed({name: self._data(name) for name in trigger.all}))
-        one_of = trigger.any or [trigger.signal or ""]
-        return common([signal_schema(self._data(name)) for name in one_of]) or UNKNOWN
+        return common([signal_schema(self._data(one)) for one in trigger.signal or ()]) or UNKNOWN
 
     def _data(self, signal: str) -> Schema:
         model = self.plan.model.signals.get(signal)
@@ -441,7 +440,7 @@ class DeclarationScope:
             loc = (*one.loc, "tool")
             flow = self.others.notification(self.user, self.file, one.tool, "execution", loc)
             if flow is not None:
-                compiled.append({"flow": flow.id, "on": [*one.on]})
+                compiled.append({"flow": flow.id, "on": [*one.outcome]})
         return compiled
 
     @contextmanager

@@ -278,11 +278,9 @@ class StepCompiler:
         spec["at"] = [place.line, place.column]
 
     def _trigger(self, info: Info, given: Trigger) -> None:
-        for key, names in (("any", given.any), ("all", given.all)):
+        for key, names in (("signal", given.signal), ("all", given.all)):
             for index, name in enumerate(names or ()):
                 self.actions.signal_data(name, (*given.loc, key, index))
-        if given.signal is not None:
-            self.actions.signal_data(given.signal, (*given.loc, "signal"))
         if given.state is not None:
             self.expressions.used["state"].add(given.state)
             self._check_key(given.state, (*given.loc, "state"))
@@ -311,9 +309,9 @@ class StepCompiler:
             names = [given.as_, f"{given.as_}_index", f"{given.as_}_key"]
         spec = MapSpec(over=over.value, names=names, on_item_error=given.on_item_error)
         items = over.schema
-        if given.more is not None:
-            spec["more"] = given.more
-            data = self.actions.signal_data(given.more, (*given.loc, "more"))
+        if given.signal is not None:
+            spec["more"] = given.signal
+            data = self.actions.signal_data(given.signal, (*given.loc, "signal"))
             items = list_of(common([items_of(items), data]))
         item = self.scopes.item(view, given, items)
         if given.key is not None:
@@ -326,7 +324,7 @@ class StepCompiler:
         defaults = self.plan.model.defaults
         most, loc = given.concurrency, (*given.loc, "concurrency")
         if most is None:
-            most, loc = defaults.map_concurrency, (*defaults.loc, "map_concurrency")
+            most, loc = defaults.concurrency, (*defaults.loc, "concurrency")
         if most is not None:
             spec["concurrency"] = self.expressions.of_type(most, loc, view, INTEGER)
         if given.max_failures is not None:
@@ -341,7 +339,7 @@ class StepCompiler:
             if keys:
                 spec["watches"] = sorted(self.plan.model.state if "*" in keys else keys)
             spec["late"] = given.join.late
-            if given.more is None:
+            if given.signal is None:
                 self._check_need(given.join.need, spec["over"], loc)
 
     def _check_need(self, need: object, over: Value, loc: Loc) -> None:
@@ -396,7 +394,7 @@ class StepCompiler:
         given = info.model.lock
         if given is not None:
             key = self.expressions.of_type(given.key, (*given.loc, "key"), view, KEY)
-            spec = LockSpec(key=key, permits=given.permits, hold=given.hold)
+            spec = LockSpec(key=key, permits=given.max, hold=given.hold)
             if given.scope != "execution":
                 spec["scope"] = given.scope
             if isinstance(given.shared, str):

@@ -275,7 +275,7 @@ class Tools:
                 callee.environments[name] = used
         if callee.step_kind.takes_arguments:
             named = model.environments or {}
-            taken = inject(self.environments, callee, named, model.bind, model.loc, by_tool=True)
+            taken = inject(self.environments, callee, named, model.with_, model.loc, by_tool=True)
             callee.hide([*named, *taken])
         take_named(self.environments, callee, model.environments or {}, model.loc)
         for name, kind in callee.opens.items():
@@ -292,7 +292,7 @@ class Tools:
         refuse_crash_keys(self.report, model, model.loc, "a tool that is a flow")
         self._describe(callee, model)
         for argument, typed in (callee.bind or {}).items():
-            loc = (*model.loc, "bind", argument)
+            loc = (*model.loc, "with", argument)
             if typed.value[0] == "secret":
                 self.report.at("E403", "a secret cannot be an input of a flow", loc, NO_INPUT)
             elif argument not in (callee.args or {}).get("properties", {}):
@@ -345,8 +345,8 @@ class Tools:
     def _bound(self, model: Tool) -> dict[str, TypedValue]:
         """Return the arguments that the flow fixes."""
         return {
-            name: self.expressions.value(data, (*model.loc, "bind", name), self.view, secrets=True)
-            for name, data in model.bind.items()
+            name: self.expressions.value(data, (*model.loc, "with", name), self.view, secrets=True)
+            for name, data in model.with_.items()
         }
 
     def _seeing_arguments(
@@ -367,8 +367,8 @@ class Tools:
         known = None if callee.args is None else described_arguments(callee.args)
         for index, name in enumerate(given.edit if isinstance(given.edit, list) else ()):
             loc = (*given.loc, "edit", index)
-            if name in model.bind:
-                message = f"the flow fixes the argument {name!r} with 'bind'"
+            if name in model.with_:
+                message = f"the tool fixes the argument {name!r} by its own 'with'"
                 self.report.at("E103", message, loc, "it cannot be changed, so leave it out")
             elif known is not None and name not in known:
                 hint = did_you_mean(name, known)
@@ -409,7 +409,7 @@ class Tools:
         if model.args is None or takes_arguments(kind, "tool"):
             return model.args
         properties = model.args.get("properties", {})
-        bound = {name: UNKNOWN for name in model.bind if name not in properties}
+        bound = {name: UNKNOWN for name in model.with_ if name not in properties}
         return {**model.args, "properties": {**properties, **bound}} if bound else model.args
 
     def reducer(self, function: str, loc: Loc) -> dict[str, Plain]:
@@ -476,4 +476,4 @@ def refuse_crash_keys(
 def _version(callee: Callee, model: Tool) -> str:
     """Return the digest of all settings that determine the effect of a tool's call."""
     flow = None if callee.flow is None else callee.flow.data
-    return digest([model.kinds, flow, model.bind, callee.args, callee.returns])
+    return digest([model.kinds, flow, model.with_, callee.args, callee.returns])

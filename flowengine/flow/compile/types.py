@@ -309,7 +309,7 @@ ELSEWHERE = {
 NO_SECRETS = Note(
     "E403",
     "a secret cannot be used here",
-    "secrets may be used, alone or in a text, in run.env, tools.*.bind, shell.env, and url, "
+    "secrets may be used, alone or in a text, in run.env, tools.*.with, shell.env, and url, "
     "headers, query and auth of http",
 )
 

@@ -28,7 +28,7 @@ from flowengine.sdk.texts.near_words import nearest
 _KEYS = 3
 """Keys that a message names."""
 _LONGEST_HINT = 100
-_ARGV = "write 'run: {argv: […]}'"
+_COMMAND = "write 'run: {command: […]}'"
 LEFT_OUT = object()
 """Placeholder for an invalid part that was reported."""
 
@@ -174,8 +174,8 @@ class Expander:
         foreign = synonym(cls.__name__, key)
         if foreign is not None:
             message = f"unknown key {key!r} in {cls.NOUN}"
-            is_argv = foreign.key == "run" and isinstance(given[key], list)
-            self.faults.add("E102", message, loc, _ARGV if is_argv else foreign.hint, key=True)
+            as_list = foreign.key == "run" and isinstance(given[key], list)
+            self.faults.add("E102", message, loc, _COMMAND if as_list else foreign.hint, key=True)
             if foreign.key is not None and foreign.key not in given:
                 self.meant.setdefault(loc[:-1], set()).add(foreign.key)
                 self.faults.leave_out((*loc[:-1], foreign.key))

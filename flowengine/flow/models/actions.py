@@ -164,16 +164,17 @@ People = Annotated[
 
 
 class Escalation(Part):
-    """Assignees that are added when no decision was made in time."""
+    """Assignees that are added, or new ones, when no decision was made in time."""
 
     NOUN = "an entry of 'escalate'"
+    RULES = (ExclusiveKeys(("to", "assignees")),)
 
     after: DurationOrExpression = Field(examples=["24h"])
     """The time since the start."""
-    to: People = Field(examples=[["user:cfo"]])
-    """The additional assignees."""
-    replace: bool = Field(default=False, examples=[True])
-    """Whether they replace the previous assignees."""
+    to: People | None = Field(default=None, examples=[["user:cfo"]])
+    """Additional assignees."""
+    assignees: People | None = Field(default=None, examples=[["user:cfo"]])
+    """New assignees instead of the previous ones."""
 
 
 def _editable(value: Any) -> bool | list[str] | str:
@@ -183,10 +184,20 @@ def _editable(value: Any) -> bool | list[str] | str:
     return value  # type: ignore[no-any-return]
 
 
+class Expiry(Part):
+    """When an approval expires, and what follows."""
+
+    NOUN = "'expires'"
+    MAIN = "after"
+
+    after: DurationOrExpression = Field(examples=["48h"])
+    """The time since the start."""
+    then: Outcome | None = Field(default=None, examples=["reject"])
+    """The choice that is taken. Default: the outcome is `expired`."""
+
+
 class Asking(Part):
     """Settings shared by all approvals: of a step, or required before a step, call or opening."""
-
-    RULES_AS_SCHEMA = ({"dependentRequired": {"on_expire": ["expires"]}},)
 
     body: Template | None = Field(default=None, examples=["${{ inputs.reason }}"])
     """Markdown shown to the approver."""
@@ -210,10 +221,10 @@ class Asking(Part):
     """Whether it must be claimed before a decision."""
     delegate: bool = Field(default=True, examples=[False])
     """Whether an assignee may delegate it."""
-    expires: DurationOrExpression | None = Field(default=None, examples=["48h"])
-    """The time after which the outcome is `expired`. Default: never."""
-    on_expire: Outcome | None = Field(default=None, examples=["reject"])
-    """The choice that is taken on expiry."""
+    expires: Expiry | None = Field(
+        default=None, examples=["48h", {"after": "2d", "then": "reject"}]
+    )
+    """When it expires. Default: never."""
     remind: Reminder | None = Field(default=None, examples=["8h"])
     """How often the assignees are reminded."""
     escalate: list[Escalation] = Field(
@@ -231,8 +242,6 @@ class Asking(Part):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Check choices and expiry."""
         yield from super().problems(given)
-        if "on_expire" in given and "expires" not in given:
-            yield MappingProblem("on_expire", "E103", "'on_expire' has no effect without 'expires'")
         yield from _choice_problems(given)
 
 
@@ -314,9 +323,9 @@ class AskBeforeCall(AskFirst):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Check the rules that are specific to calls."""
         yield from super().problems(given)
-        if given.get("on_expire") == RESPOND:
+        if _on_expiry(given) == RESPOND:
             message = f"{RESPOND!r} needs a result, which an expiry cannot supply"
-            yield MappingProblem("on_expire", "E103", message)
+            yield MappingProblem("expires", "E103", message)
         need = given.get("need", 1)
         if given.get("edit") and isinstance(need, int) and need > 1:
             message = "'edit' cannot be combined with 'need': all voters must see the same call"
@@ -342,10 +351,15 @@ def _choice_problems(given: Mapping[str, Any]) -> Iterator[MappingProblem]:
     twice = next((one for one in ids if ids.count(one) > 1), None)
     if twice is not None:
         yield MappingProblem("choices", "E105", f"two choices have the id {twice!r}", "rename one")
-    chosen = given.get("on_expire")
+    chosen = _on_expiry(given)
     if isinstance(chosen, str) and chosen not in ids:
         message = f"{chosen!r} is not one of the choices"
-        yield MappingProblem("on_expire", "E103", message, f"use {listed(ids)}" if ids else None)
+        yield MappingProblem("expires", "E103", message, f"use {listed(ids)}" if ids else None)
+
+
+def _on_expiry(given: Mapping[str, Any]) -> Any:
+    expires = given.get("expires")
+    return expires.get("then") if isinstance(expires, dict) else None
 
 
 _step_name = name("the name of a step")
@@ -373,9 +387,9 @@ class Cancel(Part):
     """Cancels steps, groups or the execution."""
 
     NOUN = "'cancel'"
-    MAIN = "targets"
+    MAIN = "steps"
 
-    targets: Annotated[
+    steps: Annotated[
         list[StepName] | Literal["execution"],
         CheckedType(_targets),
         AsSchema(

@@ -58,7 +58,7 @@ class Secret(Part):
     """An entry of the system's keyring."""
     vault: Text | None = Field(default=None, examples=["kv/app#token"])
     """An entry of a vault."""
-    in_files: Literal["mask"] | None = Field(default=None, examples=["mask"])
+    files: Literal["mask"] | None = Field(default=None, examples=["mask"])
     """Whether kept files that contain it are masked. By default they are refused."""
 
 
@@ -84,7 +84,7 @@ class Defaults(Part):
     """The model of agents."""
     in_: EnvironmentUse = Field(default=None, key="in", examples=["host"])
     """The environment for `run`."""
-    map_concurrency: PositiveOrExpression | None = Field(default=None, examples=[4])
+    concurrency: PositiveOrExpression | None = Field(default=None, examples=[4])
     """How many items of a map run at once. Default: 8."""
     effect: Effect | None = Field(default=None, examples=["idempotent"])
     """The effect of steps, in place of the default of their action."""
@@ -118,7 +118,7 @@ class EndNotice(Part):
 
     tool: ToolName = Field(examples=["hook"])
     """The tool. It receives the argument `execution`."""
-    on: list[Literal["succeeded", "failed", "cancelled"]] = Field(
+    outcome: list[Literal["succeeded", "failed", "cancelled"]] = Field(
         default=["succeeded", "failed", "cancelled"], min_length=1, examples=[["failed"]]
     )
     """The outcomes that it is called for. Default: all."""
@@ -201,7 +201,7 @@ class Rule(Part):
     """Only for calls by this agent: a glob."""
     effect: Effect | None = Field(default=None, examples=["once"])
     """Only for calls with this effect."""
-    environment: Text | None = Field(default=None, examples=["prod_*"])
+    in_: Text | None = Field(default=None, key="in", examples=["prod_*"])
     """Only for calls that use this environment."""
     when: Condition | None = Field(default=None, examples=["${{ args.amount > 100 }}"])
     """A condition on the arguments."""

@@ -305,7 +305,7 @@ class FlowModel(Part):
     )
     """Limits how many executions are open at once."""
     notify: list[EndNotice] = Field(
-        default=[], examples=[["hook", {"tool": "mail", "on": ["failed"]}]]
+        default=[], examples=[["hook", {"tool": "mail", "outcome": ["failed"]}]]
     )
     """Tools that are called when an execution of this flow has ended."""
     start: list[Start] = Field(

@@ -143,7 +143,7 @@ class Map(Part):
     key: Template | None = Field(default=None, examples=["${{ item.id }}"])
     """A stable, unique text for each item, shown in lists and addresses."""
     concurrency: PositiveOrExpression | None = Field(default=None, examples=[4])
-    """How many items run at once. Default: `defaults.map_concurrency`, otherwise 8."""
+    """How many items run at once. Default: `defaults.concurrency`, otherwise 8."""
     on_item_error: Literal["stop", "wait", "continue"] = Field(
         default="stop", examples=["continue"]
     )
@@ -153,7 +153,7 @@ class Map(Part):
     """How many failures `wait` and `continue` tolerate. One more stops the map."""
     join: MapJoin | None = Field(default=None, examples=[{"need": 3}])
     """When the map is complete. Default: after all items."""
-    more: SignalName | None = Field(default=None, examples=["extra_item"])
+    signal: SignalName | None = Field(default=None, examples=["extra_item"])
     """A signal. Each message adds its data as an item while the map runs."""
 
 
@@ -195,7 +195,7 @@ class Lock(Part):
     NOUN = "'lock'"
     MAIN = "key"
     RULES_AS_SCHEMA = (
-        {"not": {"required": ["shared", "permits"]}},
+        {"not": {"required": ["shared", "max"]}},
         {
             "not": {
                 "required": ["shared", "scope"],
@@ -211,7 +211,7 @@ class Lock(Part):
     )
     """The scope of the lock: this run of the flow, the execution, all executions of the flow, or
     all executions."""
-    permits: Positive = Field(default=1, examples=[2])
+    max: Positive = Field(default=1, examples=[2])
     """How many steps may hold it at once."""
     shared: ConditionOrBoolean = Field(default=False, examples=["${{ call.parallel }}"])
     """Whether it may be held together with other shared holders."""
@@ -220,12 +220,12 @@ class Lock(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Allow shared locks only within an execution and without a maximum."""
+        """Allow shared locks only within an execution and without `max`."""
         yield from super().problems(given)
-        if "shared" in given and "permits" in given:
-            message = "a lock that is shared has no 'permits'"
+        if "shared" in given and "max" in given:
+            message = "a lock that is shared has no 'max'"
             yield MappingProblem(
-                "permits",
+                "max",
                 "E103",
                 message,
                 "a shared lock has no maximum number of holders. Leave it out",
@@ -257,10 +257,8 @@ class Retry(Part):
     """The longest pause. Default: 1m, or `delay` if that is longer."""
     jitter: Jitter = Field(default="full", examples=["none"])
     """The random part of a pause: all, none, or a fraction."""
-    only: ErrorTypes | None = Field(default=None, examples=[["Timeout", "HttpError"]])
+    type: ErrorTypes | None = Field(default=None, examples=[["Timeout", "HttpError"]])
     """Errors that are retried. Default: every retryable one. `*` is every error."""
-    except_: ErrorTypes | None = Field(default=None, key="except", examples=[["RateLimited"]])
-    """Errors that are not retried. Default: the non-retryable ones."""
     when: Condition | None = Field(default=None, examples=["${{ error.data.status == 503 }}"])
     """A condition on `error` for another attempt."""
 

@@ -19,6 +19,7 @@ from flowengine.flow.models.types import (
     Label,
     OnCrash,
     SignalName,
+    SignalNames,
     StepId,
     Template,
     ToolName,
@@ -79,7 +80,7 @@ class Compensation(Pluggable):
     # Keys that only a step has.
     effect: ClassVar[None] = None
     on_crash: ClassVar[None] = None
-    detach: ClassVar[bool] = False
+    background: ClassVar[bool] = False
     environments: ClassVar[None] = None
     needs: ClassVar[Sequence[str]] = ()
 
@@ -107,8 +108,6 @@ class Compensation(Pluggable):
 
 OF_ONE_MESSAGE = ("match", "transient")
 """Keys of a trigger that apply to the single message that it takes."""
-OF_MESSAGES = ("signal", "any")
-"""Keys of a trigger that starts a token for each message."""
 
 
 class Trigger(Part):
@@ -116,23 +115,15 @@ class Trigger(Part):
 
     NOUN = "'trigger'"
     MAIN = "signal"
-    RULES = (ExclusiveKeys(("signal", "any", "all", "state")),)
-    RULES_AS_SCHEMA = (
-        {
-            "dependentSchemas": {
-                key: {"anyOf": [{"required": [of]} for of in OF_MESSAGES]} for key in OF_ONE_MESSAGE
-            }
-        },
-    )
+    RULES = (ExclusiveKeys(("signal", "all", "state")),)
+    RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_ONE_MESSAGE}},)
 
-    signal: SignalName | None = Field(default=None, examples=["page_ready"])
-    """Every matching message starts a branch."""
+    signal: SignalNames | None = Field(default=None, examples=["page_ready", ["a", "b"]])
+    """One signal or several. Every matching message of one of them starts a branch."""
     match: Condition | None = Field(default=None, examples=["${{ signal.data.lang == 'en' }}"])
     """A condition on `signal`."""
     transient: bool = Field(default=False, examples=[True])
     """Whether messages that were kept earlier are ignored."""
-    any: list[SignalName] | None = Field(default=None, min_length=1, examples=[["a", "b"]])
-    """Every matching message of one of them starts a branch."""
     all: list[SignalName] | None = Field(default=None, min_length=1, examples=[["a", "b"]])
     """Fires when each has a message."""
     state: Id | None = Field(default=None, examples=["score"])
@@ -143,10 +134,10 @@ class Trigger(Part):
         """Refuse keys for single messages in other triggers, and lists with one signal."""
         yield from super().problems(given)
         for key in OF_ONE_MESSAGE:
-            if key in given and not any(of in given for of in OF_MESSAGES):
-                message = f"{key!r} has no meaning without 'signal' or 'any'"
-                yield MappingProblem(key, "E103", message, "add one of them, or leave it out")
-        for key in ("any", "all"):
+            if key in given and "signal" not in given:
+                message = f"{key!r} has no meaning without 'signal'"
+                yield MappingProblem(key, "E103", message, "add 'signal', or leave it out")
+        for key in ("signal", "all"):
             names = given.get(key)
             if isinstance(names, list) and len({str(name) for name in names}) < len(names):
                 yield MappingProblem(key, "E103", f"{key!r} names a signal twice", "name each once")
@@ -160,7 +151,7 @@ class Step(Pluggable):
     OWN_ACTIONS = ("call", "flow", "wait", "approval", "group", "parallel", "fail", "cancel")
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
         {"not": {"required": ["timeout", "approval"]}},
-        {"dependentRequired": {"detach": ["flow"]}},
+        {"dependentRequired": {"background": ["flow"]}},
     )
 
     id: StepId = Field(examples=["fetch"])
@@ -171,7 +162,7 @@ class Step(Pluggable):
     """Calls a tool with `with`."""
     flow: FlowName | None = Field(default=None, examples=["./child.yaml", "lib.triage", "child"])
     """Runs a flow with `with` as its inputs."""
-    detach: bool = Field(default=False, examples=[True])
+    background: bool = Field(default=False, examples=[True])
     """Whether the flow runs as a separate execution that the step does not wait for."""
     wait: Wait | None = Field(default=None, examples=["15m"])
     """Waits for time or a signal."""
@@ -267,9 +258,9 @@ class Step(Pluggable):
             takers = listed(cls.with_arguments())
             message = f"'with' has no meaning without {takers}"
             yield MappingProblem("with", "E103", message, "leave it out")
-        if "detach" in given and "flow" not in given:
-            message = "'detach' has no meaning without 'flow'"
-            yield MappingProblem("detach", "E103", message, "leave it out")
+        if "background" in given and "flow" not in given:
+            message = "'background' has no meaning without 'flow'"
+            yield MappingProblem("background", "E103", message, "leave it out")
         if "finally" in given and first not in {"group", "parallel"}:
             yield MappingProblem("finally", "E103", "only a group has 'finally'", "leave it out")
 

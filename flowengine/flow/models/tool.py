@@ -18,6 +18,7 @@ from flowengine.flow.models.types import (
     FlowName,
     Label,
     OnCrash,
+    OnWait,
     Positive,
     Size,
     Template,
@@ -124,7 +125,9 @@ class Tool(Pluggable):
     """JSON Schema of the arguments. Derived if possible."""
     returns: Schema | None = Field(default=None, examples=[{"type": "string"}])
     """JSON Schema of the result. Derived if possible."""
-    bind: dict[str, Value] = Field(default={}, examples=[{"key": "${{ secrets.KEY }}"}])
+    with_: dict[str, Value] = Field(
+        default={}, key="with", examples=[{"key": "${{ secrets.KEY }}"}]
+    )
     """Arguments that the flow fixes, including secrets. Callers do not see them."""
     effect: Effect | None = Field(default=None, examples=["idempotent"])
     """The side effect of a call, which decides whether it may be repeated after a crash."""
@@ -207,16 +210,15 @@ class Environment(Part):
     """The permissions of the environment. They can only narrow those of the host."""
     limits: dict[str, Value] = Field(default={}, examples=[{"memory": "2GiB", "cpus": 2}])
     """Resource limits: cpus, memory, processes, disk, time, output."""
-    requires: dict[str, Value] = Field(default={}, examples=[{"isolation": "container"}])
+    needs: dict[str, Value] = Field(default={}, examples=[{"isolation": "container"}])
     """Properties that the machine must provably enforce. Otherwise the environment is refused."""
     approval: AskFirst | None = Field(
         default=None, examples=["required", {"assignees": ["group:ops"], "expires": "1d"}]
     )
     """Whether the call that opens it requires an approval. Default: `none`."""
-    on_wait: Literal["keep", "release"] | None = Field(default=None, examples=["keep"])
-    """The treatment of the environment while the execution waits. Default: depends on the kind."""
-    keep_for: Duration = Field(default="1h", examples=["10m"])
-    """How long `keep` keeps it open."""
+    on_wait: OnWait | None = Field(default=None, examples=["release", "10m"])
+    """The treatment of the environment while the execution waits: `release` closes it, `keep` keeps
+    it open for an hour, and a duration for so long. Default: depends on the kind."""
     eager: Annotated[
         bool | str,
         CheckedType(_at_start),

@@ -315,6 +315,10 @@ def _duration(value: Any) -> str:
     return str(value)
 
 
+def _on_wait(value: Any) -> str:
+    return value if value in ("keep", "release") else _positive_duration(value)
+
+
 def _positive_duration(value: Any) -> str:
     text = _duration(value)
     if not parse_duration(text):
@@ -516,7 +520,20 @@ SentSignal = Annotated[
     AsSchema({"anyOf": [_id_schema(), {"type": "string", "pattern": f"^{AGENT_SIGNAL}$"}]}),
 ]
 """A signal that a flow declares, or that its agents receive."""
-SignalName = Annotated[str, CheckedType(name("the name of a signal")), defined("SignalName")]
+_signal_name = name("the name of a signal")
+SignalName = Annotated[str, CheckedType(_signal_name), defined("SignalName")]
+SignalNames = Annotated[
+    list[str],
+    CheckedType(one_or_many(_signal_name)),
+    AsSchema(
+        {
+            "anyOf": [
+                {"$ref": "#/$defs/SignalName"},
+                {"type": "array", "items": {"$ref": "#/$defs/SignalName"}, "minItems": 1},
+            ]
+        }
+    ),
+]
 ToolName = Annotated[str, CheckedType(_tool_name), defined("ToolName")]
 FlowName = Annotated[str, CheckedType(_flow_name), defined("FlowName")]
 """A flow that a step runs: its name here, `alias.name`, or its file."""
@@ -578,6 +595,9 @@ ConditionOrBoolean = Annotated[
     AsSchema({"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/Expression"}]}),
 ]
 Duration = Annotated[str, CheckedType(_duration), AsSchema(_DURATION)]
+OnWait = Annotated[
+    str, CheckedType(_on_wait), AsSchema({"anyOf": [{"enum": ["keep", "release"]}, _DURATION]})
+]
 Size = Annotated[int, CheckedType(_size), defined("Size")]
 """Bytes."""
 PositiveDuration = Annotated[

@@ -109,10 +109,10 @@ _RETRY = {
              "backoff_coefficient exponential", "write 'backoff: 2'", "backoff"),
     **_words("max_interval maximumInterval MaxDelaySeconds maxDelay cap", "write 'max_delay: 1m'",
              "max_delay"),
-    **_words("on errors error_types types retry_on ErrorEquals retry_if_exception",
-             "write 'only: [ErrorType]'", "only"),
-    **_words("ignore non_retryable nonRetryableErrorTypes not_on abort_on",
-             "write 'except: [ErrorType]'", "except"),
+    **_words("on only errors error_types types retry_on ErrorEquals retry_if_exception",
+             "write 'type: [ErrorType]'", "type"),
+    **_words("except ignore non_retryable nonRetryableErrorTypes not_on abort_on",
+             "write 'when: \"${{ error.type != 'ErrorType' }}\"'", "when"),
     **_words("if condition", "write 'when: \"${{ … }}\"'", "when"),
 }  # fmt: skip
 _APPROVAL = {
@@ -164,7 +164,7 @@ _TOOL = {
              "write 'args: {type: object, properties: {…}}'", "args"),
     **_words("output outputs result return output_schema outputSchema", "write 'returns: {…}'",
              "returns"),
-    **_words("with defaults", "write 'bind: {name: value}'", "bind"),
+    **_words("bind defaults", "write 'with: {name: value}'", "with"),
     **_words("in environment sandbox", "write 'environments: [NAME]'", "environments"),
 }  # fmt: skip
 _AGENT = {

@@ -273,7 +273,7 @@ def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict
         raise StepFailure("ValidationError", message, {"field": "with"})
     for name in evaluate(names, refused):
         if name in value:
-            message = f"'with' gives the argument {name!r}, which the flow fixes by 'bind'"
+            message = f"'with' gives the argument {name!r}, which the tool fixes by its own 'with'"
             raise StepFailure("ValidationError", message, {"field": name})
     return {**value, **evaluate(names, fixed)}
 

@@ -44,7 +44,7 @@ class About(Protocol):
         """The effect."""
 
     @property
-    def environment(self) -> str | None:
+    def in_(self) -> str | None:
         """A glob that one of the call's environments must match."""
 
 
@@ -54,7 +54,7 @@ class Calls(NamedTuple):
     verdict: tuple[str, str]
     agent: str | None = None
     effect: str | None = None
-    environment: str | None = None
+    in_: str | None = None
 
 
 class Called(NamedTuple):
@@ -94,7 +94,7 @@ class Called(NamedTuple):
             return False
         if rule.effect is not None and rule.effect != self.effect:
             return False
-        wanted = rule.environment
+        wanted = rule.in_
         return wanted is None or any(fnmatchcase(name, wanted) for name in self.environments)
 
 

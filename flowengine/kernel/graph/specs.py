@@ -135,7 +135,6 @@ class RetrySpec(TypedDict):
     """Absent: one minute, or `delay` if that is longer. Also under `every`."""
     jitter: Literal["full", "none"] | float
     only: NotRequired[list[str]]
-    exclude: NotRequired[list[str]]
     when: NotRequired[Condition]
 
 

@@ -43,7 +43,7 @@ def tries_again(tx: Transition, unit: Unit, error: ErrorData) -> bool:
     spec = tx.node(act).retry
     if spec is None or unit["tries"] >= spec["attempts"]:
         return False
-    if not may_retry(error, spec.get("only"), spec.get("exclude")):
+    if not may_retry(error, spec.get("only")):
         return False
     if "when" in spec:
         try:

@@ -49,7 +49,7 @@ MOST = 20
 """Maximum number of entries of a list or map in a question."""
 _SHARED = frozenset({"when", "required", "title", "body", "batch"})
 """Keys of an environment's approval that leave the approvers to the call which opens it."""
-_SHOWN = ("provider", "policy", "limits", "requires", "args", "config")
+_SHOWN = ("provider", "policy", "limits", "needs", "args", "config")
 
 
 def needs(tx: View, unit: Unit) -> Iterator[NeededPermission]:

@@ -119,6 +119,17 @@ Duration = Annotated[
 """Seconds, written as a number or as text: `90s`."""
 
 
+def _on_wait(value: Any) -> Any:
+    return value if value in ("keep", "release") else parse_seconds(_number(value))
+
+
+OnWait = Annotated[
+    Literal["keep", "release"] | Annotated[float, Field(gt=0, allow_inf_nan=False)],
+    BeforeValidator(_on_wait),
+]
+"""What becomes of an environment while its owner waits."""
+
+
 class Reference(str):
     """Text that contains references to secrets, made by the manager."""
 

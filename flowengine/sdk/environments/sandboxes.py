@@ -120,7 +120,7 @@ class Spec(NamedTuple):
     policy: Any
     """An object of the provider's `policy_model`."""
     limits: ResourceLimits
-    requires: Mapping[str, str]
+    needs: Mapping[str, str]
     """Properties that this machine must provably enforce: axis → mechanism, or `isolation`."""
     folder: str = "."
     """Base of relative paths in the configuration."""

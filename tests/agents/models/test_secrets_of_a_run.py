@@ -22,8 +22,8 @@ id: safe
 secrets: {KEY: {env: MODEL_KEY}, TOKEN: {env: SHOP_TOKEN}}
 defaults: {model: openai/gpt-4o}
 tools:
-  find: {python: "tools:find", bind: {token: "${{ secrets.TOKEN }}"}}
-  fail: {python: "tools:fail", bind: {token: "${{ secrets.TOKEN }}"}}
+  find: {python: "tools:find", with: {token: "${{ secrets.TOKEN }}"}}
+  fail: {python: "tools:fail", with: {token: "${{ secrets.TOKEN }}"}}
 agents:
   clerk:
     instructions: Find orders.
