@@ -20,8 +20,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Handoff, Response, Result
-    from flowengine.agents.function_schemas import function_to_json
-    from flowengine.agents.loggers import LogEvent, LoggerManager
+    from flowengine.agents.loggers import LogEvent
     from flowengine.agents.termination import case_not_resolved, case_resolved
     from flowengine.agents.tool_marks import tool
     from flowengine.client.client import AsyncClient, Client
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     )
     from flowengine.flow.building import Flow, Step, cel, step
     from flowengine.runner.agent import Agent
-    from flowengine.runner.chain import MetaChain, Runner, get_chat_completion, handle_tool_calls
+    from flowengine.runner.chain import Runner
     from flowengine.runner.responses import AgentRunFailed
     from flowengine.runner.stored_sessions import Sessions
     from flowengine.sdk import StepContext, StepError, quick
@@ -92,8 +91,6 @@ __all__ = [
     "LeaseLost",
     "LoadedFlow",
     "LogEvent",
-    "LoggerManager",
-    "MetaChain",
     "MissedPart",
     "NotAllowed",
     "NotFound",
@@ -123,9 +120,6 @@ __all__ = [
     "case_resolved",
     "cel",
     "check",
-    "function_to_json",
-    "get_chat_completion",
-    "handle_tool_calls",
     "load",
     "quick",
     "step",
@@ -135,14 +129,11 @@ __all__ = [
 _HOMES = {
     "Agent": ".runner.agent",
     **dict.fromkeys(("Handoff", "Response", "Result"), ".agents.agent"),
-    **dict.fromkeys(("LogEvent", "LoggerManager"), ".agents.loggers"),
+    "LogEvent": ".agents.loggers",
     **dict.fromkeys(("case_not_resolved", "case_resolved"), ".agents.termination"),
-    "function_to_json": ".agents.function_schemas",
     **dict.fromkeys(("AsyncClient", "Client"), ".client.client"),
     "Engine": ".engines.engine",
-    **dict.fromkeys(
-        ("MetaChain", "Runner", "get_chat_completion", "handle_tool_calls"), ".runner.chain"
-    ),
+    "Runner": ".runner.chain",
     "AgentRunFailed": ".runner.responses",
     "Sessions": ".runner.stored_sessions",
     "LoadedFlow": ".engines.flows",

@@ -19,7 +19,7 @@ PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
     "agents", "browser", "documents", "durability", "environments", "evals", "extending",
     "models", "operating", "sandboxes", "server", "sizing", "telemetry", "temporal", "testing",
-    "tool-environment", "upgrading",
+    "tool-environment",
     "language", "language/approvals", "language/budgets", "language/control-flow",
     "language/environments", "language/errors", "language/expressions", "language/locks",
     "language/signals", "language/subflows", "language/tools", "server/api", "server/operation",

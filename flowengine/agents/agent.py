@@ -509,11 +509,6 @@ class Response(BaseModel, Generic[Out]):
             yield "agent", self.agent.name
         yield from (("messages", len(self.messages)), ("execution", self.execution))
 
-    @property
-    def result(self) -> Out:
-        """Another name of `output`."""
-        return self.output
-
     @field_serializer("output", when_used="json")
     def _plain_output(self, output: Any) -> Any:
         return json.loads(json.dumps(to_plain(output, number_keys=True), default=plain))

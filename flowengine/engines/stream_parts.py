@@ -133,11 +133,6 @@ class ToolResultPart(_Part):
             return self.result or ("" if self.error else "null")
         return self.value if isinstance(self.value, str) else json.dumps(self.value)
 
-    @property
-    def shown(self) -> str:
-        """Another name of `text`."""
-        return self.text
-
 
 @dataclass(frozen=True, slots=True)
 class HandoffPart(_Part):

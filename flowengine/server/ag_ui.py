@@ -69,7 +69,7 @@ class ReplyEvents:
             yield from self._calls(part)
         elif part.kind == "tool_result" and part.call:
             yield ToolCallResultEvent(
-                message_id=part.step, tool_call_id=part.call, content=part.shown, role="tool"
+                message_id=part.step, tool_call_id=part.call, content=part.text, role="tool"
             )
         elif part.kind == "handoff":
             yield CustomEvent(name="handoff", value={"from": part.agent, "to": part.to})

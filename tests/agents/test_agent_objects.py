@@ -15,8 +15,6 @@ from flowengine import (
     Client,
     Engine,
     Flow,
-    LoggerManager,
-    MetaChain,
     Response,
     Result,
     Runner,
@@ -26,6 +24,7 @@ from flowengine import (
 from flowengine.agents.agent import instructions_of
 from flowengine.engines.host import SystemClock
 from flowengine.errors import UsageError
+from flowengine.runner import LoggerManager, MetaChain
 from flowengine.sdk import StepError, ValidationError
 from flowengine.tool_environment import CallbackAuthority, tool
 from tests.rows import each_row

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, MetaChain, Response, Result, case_not_resolved
+from flowengine import Agent, Engine, Response, Result, case_not_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
+from flowengine.runner import MetaChain
 from tests.agents.flows import call, without_marks
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
@@ -52,7 +53,7 @@ def test_an_agent_is_called_by_its_name_and_nothing_of_it_is_in_the_conversation
     assert (tool.name, tool.description) == ("tax_expert", "Knows taxes.")
     assert [one["content"] for one in model.requests[1].messages][1:] == ["19 %?"]
     assert [one["role"] for one in response.messages] == ["assistant", "tool", "assistant"]
-    assert (told(response), response.result) == (["Yes."], "19 %.")
+    assert (told(response), response.output) == (["Yes."], "19 %.")
     assert response.agent is clerk
     assert response.usage["input_tokens"] == 7
 
@@ -140,7 +141,7 @@ def test_agents_that_ask_each_other_are_bounded() -> None:
         {"when": {"agent": "a"}, "calls": [call("b", prompt="?")], "repeat": True},
         {"when": {"agent": "b"}, "calls": [call("a", prompt="?")], "repeat": True},
     ]
-    assert run(a, *script).result == "stop"
+    assert run(a, *script).output == "stop"
 
 
 def test_an_agent_may_check_what_another_is_asked() -> None:
@@ -148,7 +149,7 @@ def test_an_agent_may_check_what_another_is_asked() -> None:
     script = [of("judge", calls=[call("case_not_resolved", reason="rude")])]
     response = run(agent("a", checks=[{"before": judge}]), *script)
 
-    assert (response.termination, response.result) == ("not_resolved", "")
+    assert (response.termination, response.output) == ("not_resolved", "")
     assert "rude" in response.reason
 
 

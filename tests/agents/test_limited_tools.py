@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, MetaChain, load
+from flowengine import Agent, load
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError
+from flowengine.runner import MetaChain
 from flowengine.sdk.texts.untrusted import unmarked
 from flowengine.tool_environment import tool
 from tests.agents.flows import NAME, Case, call, flow, without_marks

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from flowengine import LogEvent, LoggerManager
+from flowengine import LogEvent
 from flowengine.kernel.graph.compiled import SecretText
+from flowengine.runner import LoggerManager
 from flowengine.secrets import Secrets
 from tests.rows import each_row
 

@@ -26,20 +26,12 @@ from pydantic import (
     model_validator,
 )
 
-from flowengine import (
-    Agent,
-    AgentRunFailed,
-    Engine,
-    LogEvent,
-    LoggerManager,
-    MetaChain,
-    Response,
-    Result,
-)
+from flowengine import Agent, AgentRunFailed, Engine, LogEvent, Response, Result
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
+from flowengine.runner import LoggerManager, MetaChain
 from flowengine.tool_environment import tool
 from tests import command_line
 from tests.agents.flows import without_marks
@@ -105,7 +97,7 @@ def test_a_run_gives_the_new_messages_the_agent_and_the_context(bench: Bench) ->
     assert [one["role"] for one in found.messages] == ["assistant", "tool", "assistant"]
     assert found.history == [*ASK, *found.messages]
     assert found.agent is agent
-    assert (found.termination, found.result, found.context_variables) == ("resolved", "3", {})
+    assert (found.termination, found.output, found.context_variables) == ("resolved", "3", {})
     assert json.dumps(found.messages)
     assert bench.sent(1)[-1] == {
         "role": "tool", "tool_call_id": "c1", "name": "add", "content": "3",
@@ -363,7 +355,7 @@ def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> N
 
     found = bench.run(agent, script)
 
-    assert found.result == "3"
+    assert found.output == "3"
     told = [one for one in bench.events if one.event == "llm_call"]
     assert [one.data.get("instead_of") for one in told] == [None, "one/a"]
     assert told[1].data["model"] == "other/b"
@@ -557,7 +549,7 @@ def test_while_a_run_waits_its_response_has_what_has_been_done(
         "untrusted": "note",
     }  # fmt: skip
     assert first.history == [*ASK, *first.messages]
-    assert (first.agent, first.termination, first.result) == (a, "", None)
+    assert (first.agent, first.termination, first.output) == (a, "", None)
     assert first.context_variables == {"db": bench, "n": 1, "k": True}
     assert [first.usage[one] for one in usage] == [7, 3, 0.25]
     [wait] = first.waits
@@ -680,7 +672,7 @@ def test_an_answer_that_the_type_refuses_goes_back_to_the_model(
 
     found = bench.run(Agent(name="A", returns=returns), script)
 
-    assert (found.termination, found.result) == ("resolved", result)
+    assert (found.termination, found.output) == ("resolved", result)
     told = bench.sent(1)[-1]["content"]
     assert told.startswith("Your answer does not fit: ")
     assert reason in told
@@ -709,7 +701,7 @@ def test_an_answer_that_is_a_text_needs_no_quotes(
     found = bench.run(Agent(name="A", returns=returns), [{"text": text}] * 6)
 
     assert found.termination == ("no_progress" if result is None else "resolved")
-    assert found.result == (text if result is None else result)
+    assert found.output == (text if result is None else result)
 
 
 # Shows M25
@@ -743,7 +735,7 @@ def test_texts_with_marks_of_other_languages_arrive_unchanged(bench: Bench) -> N
     assert offer.description == "Say ${{ y }} and {z}."
     assert offer.parameters["properties"]["a"]["default"] == "${{ x }}"
     assert bench.model.requests[0].settings == {"stop": "${{ q }}"}
-    assert found.result == "${{ w }}"
+    assert found.output == "${{ w }}"
     assert bench.sent(1)[-1]["content"] == "${{ z }}"
 
 
@@ -803,7 +795,8 @@ REPLIES = """
 - {text: done}
 """
 BEGIN = """
-from flowengine import Agent, Engine, MetaChain
+from flowengine import Agent, Engine
+from flowengine.runner import MetaChain
 from tools import count, said, stop
 
 if __name__ == "__main__":
@@ -846,19 +839,19 @@ def test_runs_in_tools_of_runs_are_not_deeper_than_subflows(way: str) -> None:
         """Run the agent again."""
         levels.append("begun")
         response = MetaChain().run(agent, [{"role": "user", "content": "Again."}])
-        return str(response.result)
+        return str(response.output)
 
     async def again_async() -> str:
         """Run the agent again, on the loop of the run."""
         levels.append("begun")
         response = await MetaChain().run_async(agent, [{"role": "user", "content": "Again."}])
-        return str(response.result)
+        return str(response.output)
 
     def again_streamed() -> str:
         """Run the agent again, and read its parts."""
         levels.append("begun")
         *_, last = MetaChain().stream(agent, [{"role": "user", "content": "Again."}])
-        return str(last.response.result if last.response else "")
+        return str(last.response.output if last.response else "")
 
     tool = {"run": again, "run_async": again_async, "stream": again_streamed}[way]
     tool.__name__ = "again"
@@ -874,6 +867,6 @@ def test_runs_in_tools_of_runs_are_not_deeper_than_subflows(way: str) -> None:
         response = MetaChain().run(agent, [{"role": "user", "content": "Go."}])
 
     assert len(levels) == 8
-    assert "more than 8 levels deep" in str(response.result)
+    assert "more than 8 levels deep" in str(response.output)
     with using(ScriptedModel([{"text": "fine"}])):  # a run beside it is not nested in it
-        assert MetaChain().run(agent, [{"role": "user", "content": "Go."}]).result == "fine"
+        assert MetaChain().run(agent, [{"role": "user", "content": "Go."}]).output == "fine"

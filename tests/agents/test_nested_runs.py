@@ -21,7 +21,8 @@ from pathlib import Path
 from threading import Thread
 from time import sleep
 
-from flowengine import Agent, Engine, MetaChain, quick
+from flowengine import Agent, Engine, quick
+from flowengine.runner import MetaChain
 
 FOLDER = Path(__file__).parent
 WHO = ContextVar("who", default="nobody")

@@ -54,13 +54,13 @@ def test_the_last_message_is_the_answer(
     assert response.termination == termination
     assert response.messages[-1]["content"] == response.history[-1]["content"] == last
     if session is None or termination == "resolved":
-        assert response.result == (last if result is None else result)
+        assert response.output == (last if result is None else result)
 
 
 def test_for_other_agents_the_words_have_no_effect() -> None:
     with using(ScriptedModel([{"text": "case_resolved: 6"}])):
         response = Runner().run(Agent(name="A", model="scripted/x"), "go")
-    assert response.messages[-1]["content"] == response.result == "case_resolved: 6"
+    assert response.messages[-1]["content"] == response.output == "case_resolved: 6"
 
 
 class Photo(BaseModel):

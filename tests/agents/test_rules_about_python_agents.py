@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, MetaChain, Response
+from flowengine import Agent, Engine, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.runner import MetaChain
 from flowengine.sdk.tools.tool_calls import ToolCall
 from flowengine.tool_environment import CallbackAuthority
 

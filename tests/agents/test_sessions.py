@@ -48,7 +48,7 @@ def test_messages_go_to_no_execution_that_has_taken_the_id(engine: Engine, tmp_p
     with using(ScriptedModel([{"text": "Hello"}, {"text": "Bye"}])):
         first = Runner(engine).run(clerk(), "I am Ana", session=SESSION)
         second = Runner(engine).run(clerk(), "And now?", session=SESSION)
-    assert (first.result, second.result) == ("Hello", "Bye")
+    assert (first.output, second.output) == ("Hello", "Bye")
     assert first.execution == second.execution != taken
 
 
@@ -59,8 +59,8 @@ def test_each_run_continues_the_conversation(engine: Engine) -> None:
         first = Runner(engine).run(clerk(), "I am Ana", session=SESSION)
         second = Runner(engine).run(clerk(), "1 + 2?", session=SESSION)
 
-    assert (first.result, first.termination, first.waits) == ("Hello Ana", "resolved", [])
-    assert (second.result, second.termination, second.waits) == ("3", "resolved", [])
+    assert (first.output, first.termination, first.waits) == ("Hello Ana", "resolved", [])
+    assert (second.output, second.termination, second.waits) == ("3", "resolved", [])
     assert [one["role"] for one in second.messages] == ["assistant", "tool", "assistant"]
     assert len(second.history) == 6
     assert second.history[:2] == [{"role": "user", "content": "I am Ana"}, first.messages[0]]
@@ -107,8 +107,8 @@ def test_a_call_that_asks_is_decided_before_more_is_said(engine: Engine) -> None
 
         engine.approvals.approve(first.waits[0]["id"], resume=False)
         told = Runner(engine).resume(first.execution, agent)
-        assert (told.result, told.termination, told.waits) == ("3", "resolved", [])
-        assert Runner(engine).run(agent, "thanks", session="s").result == "bye"
+        assert (told.output, told.termination, told.waits) == ("3", "resolved", [])
+        assert Runner(engine).run(agent, "thanks", session="s").output == "bye"
 
 
 def test_agents_that_have_changed_go_on_with_it(engine: Engine) -> None:
@@ -126,7 +126,7 @@ def test_what_no_model_answers_is_asked_again_by_saying_it_again(engine: Engine)
         for _ in range(2):
             with pytest.raises(AgentRunFailed, match="ModelError: the model is down"):
                 Runner(engine).run(clerk(), "1 + 2?", session="s")
-        assert Runner(engine).run(clerk(), "1 + 2?", session="s").result == "3"
+        assert Runner(engine).run(clerk(), "1 + 2?", session="s").output == "3"
         found = Runner(engine).run(clerk(), "thanks", session="s")
     assert [one["content"] for one in found.history] == ["1 + 2?", "3", "thanks", "bye"]
 
@@ -277,7 +277,7 @@ def test_the_agent_that_was_handed_off_to_may_be_passed_next(engine: Engine, mut
             assert agent is not None
             found = Runner(engine).run(agent, said, session="s")
             agent = found.agent
-            results.append((found.result, agent.name if agent else ""))
+            results.append((found.output, agent.name if agent else ""))
         if not mutual:  # the one that it began with still knows the other
             assert len(Runner(engine).run(desk()[0], "idiot", session="s").history) == 8
     ends = [("Triage", "Triage"), ("bye", "Triage")] if mutual else [("bye", "Billing")]
@@ -304,7 +304,7 @@ def test_checks_of_the_first_agent_see_every_message(engine: Engine, strict: boo
     with using(model):
         for said in ("money", "you idiot", "1 + 2?", "and what is a very long question?"):
             found = Runner(engine).run(triage, said, session="s")
-            seen.append((found.termination, found.reason, str(found.result)))
+            seen.append((found.termination, found.reason, str(found.output)))
     refused = "not_resolved", "polite refused what was asked: ValueError: mind your words", ""
     too_long = "not_resolved", "short refused what was asked: ValueError: be brief", ""
     assert seen == [
@@ -362,4 +362,4 @@ def test_a_run_is_resumed_with_either_agent_of_a_handoff(
     results = [(part.agent, part.tool, part.value) for part in parts if part.kind == "tool_result"]
     assert results == [("Billing", "pay", "paid 3")]
     assert parts[-1].response is not None
-    assert (parts[-1].response.agent, parts[-1].response.result) == (billing, "done")
+    assert (parts[-1].response.agent, parts[-1].response.output) == (billing, "done")

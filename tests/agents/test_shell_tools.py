@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, MetaChain, Response
+from flowengine import Agent, Engine, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.runner import MetaChain
 from flowengine.sdk.texts.untrusted import unmarked
 from flowengine_envs.sandboxes.processes import has
 

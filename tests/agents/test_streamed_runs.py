@@ -23,8 +23,6 @@ from flowengine import (
     Engine,
     HandoffPart,
     LogEvent,
-    LoggerManager,
-    MetaChain,
     QuestionPart,
     Result,
     StreamPart,
@@ -35,6 +33,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import SecretText
+from flowengine.runner import LoggerManager, MetaChain
 from flowengine.secrets import Secrets
 from flowengine.tool_environment import tool
 from tests.agents.models.wire import Answer, Wire, call, replied, streamed
@@ -279,7 +278,7 @@ def test_a_run_that_waited_goes_on_in_parts(tmp_path: Path) -> None:
     assert text(parts) == "It is 3."
     response = parts[-1].response
     assert response is not None
-    assert (response.termination, response.result) == ("resolved", "It is 3.")
+    assert (response.termination, response.output) == ("resolved", "It is 3.")
     assert [part.response for part in again] == [response]
 
 
@@ -397,7 +396,7 @@ def test_leaving_the_loop_closes_the_stream_and_starts_no_tool(wire: Wire, tmp_p
         assert (ran, len(wire.requests)) == ([], 1)
 
         wire.answer(replied("It is 3."))
-        assert chain.resume("run", agent(act)).result == "It is 3."
+        assert chain.resume("run", agent(act)).output == "It is 3."
     assert (ran, len(wire.requests)) == ([], 2)
 
 
@@ -500,12 +499,12 @@ def test_parts_have_the_value_that_a_tool_returned(tmp_path: Path) -> None:
         for name, returned, value in RETURNED:
             wanted = returned if value is None else value
             assert (found[name].value, found[name].error) == (wanted, "")
-            assert found[name].shown == (wanted if isinstance(wanted, str) else json.dumps(wanted))
+            assert found[name].text == (wanted if isinstance(wanted, str) else json.dumps(wanted))
             [event] = ReplyEvents().of(replace(found[name], call="c1"))
-            assert getattr(event, "content", None) == found[name].shown
+            assert getattr(event, "content", None) == found[name].text
         assert Path(found["huge"].value["path"]).read_text() == json.dumps(list(range(20_000)))
     assert found["fails"].value is None
-    assert found["fails"].shown == "Error: ValueError: no such order"
+    assert found["fails"].text == "Error: ValueError: no such order"
     assert (found["ask"].value, found["nope"].value) == ("an answer", None)
     assert "a person changed" in found["pay"].result
-    assert (found["pay"].value, found["pay"].shown) == ({"paid": "5 EUR"}, '{"paid": "5 EUR"}')
+    assert (found["pay"].value, found["pay"].text) == ({"paid": "5 EUR"}, '{"paid": "5 EUR"}')

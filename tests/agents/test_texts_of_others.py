@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, MetaChain
+from flowengine import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.agents.server_tools import parameters_of
+from flowengine.runner import MetaChain
 from flowengine.sdk.texts.untrusted import marked, unmarked
 from flowengine.tool_environment import tool
 from tests.agents.flows import STEPS, Case, call, flow

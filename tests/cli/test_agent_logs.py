@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine import LoggerManager
+from flowengine.runner import LoggerManager
 from tests.cli.conftest import CommandLine
 
 FLOW = """\

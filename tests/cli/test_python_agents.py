@@ -31,4 +31,4 @@ def test_only_the_program_with_the_function_continues_it(flowengine: CommandLine
         assert "Runner(engine).resume('it', agent)" in why
         assert "flowengine resume" not in why
         with Engine(store) as engine:
-            assert Runner(engine).resume("it", agent).result == "done"
+            assert Runner(engine).resume("it", agent).output == "done"

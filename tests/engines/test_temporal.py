@@ -712,8 +712,8 @@ def test_agents_in_python_run_at_workers(
     agent = Agent(name="clerk", model="scripted/replies.yaml", functions=[double])
     with Engine(store, workdir=tmp_path) as engine:
         runner = Runner(engine)
-        assert runner.run(agent, "What is 2 times 21?", session="ada").result == "It is 42."
-        assert runner.run(agent, "Thanks.", session="ada").result == "You are welcome."
+        assert runner.run(agent, "What is 2 times 21?", session="ada").output == "It is 42."
+        assert runner.run(agent, "Thanks.", session="ada").output == "You are welcome."
 
         assert len(Sessions(engine).read("ada").messages) == 6
 

@@ -117,7 +117,7 @@ def test_a_datetime_of_python_needs_no_offset(text: str) -> None:
     assert signature.convert({"at": text}) == {"at": made}
     answers = Agent(name="A", model="scripted/test", returns=datetime)
     with using(ScriptedModel([{"text": f'"{text}"'}])):
-        assert Runner().run(answers, "When?").result == made
+        assert Runner().run(answers, "When?").output == made
 
 
 def test_a_duration_that_is_too_long_is_told_as_such_everywhere(tmp_path: Path) -> None:

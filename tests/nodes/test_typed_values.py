@@ -15,11 +15,12 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from flowengine import Agent, Engine, Flow, MetaChain, cel
+from flowengine import Agent, Engine, Flow, cel
 from flowengine.agents.function_schemas import function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError, InputError
+from flowengine.runner import MetaChain
 from flowengine.server.problems import as_json
 from tests.nodes.typed_cases import ALONE, CASES, NAMES, SHOWN, WRITTEN, source
 from tests.rows import each_row
@@ -148,7 +149,7 @@ def test_as_an_agents_answer(module: ModuleType) -> None:
     with using(ScriptedModel(script)):
         for hint, answer in answers.items():
             agent = Agent(returns=eval(hint, vars(module)))
-            found = MetaChain().run(agent, [{"role": "user", "content": "Go"}]).result
+            found = MetaChain().run(agent, [{"role": "user", "content": "Go"}]).output
             assert type(found) is not str, (hint, answer, found)
             parts = found if hint == "Everything" else {hints[hint]: found}
             for name, value in parts.items():

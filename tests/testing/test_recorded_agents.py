@@ -139,7 +139,7 @@ def test_a_run_whose_server_did_not_start_becomes_a_case_without_that(tmp_path: 
         with pytest.raises(AgentRunFailed, match="EnvironmentStartFailed"):
             Runner(engine).run(agent, "hi", id="it")
         shutil.copy(SERVER, server)
-        assert Runner(engine).resume("it", agent).result == "done"
+        assert Runner(engine).resume("it", agent).output == "done"
         case = record(engine, "it", "recorded")
         assert [one.partition("\n")[0] for one in case.differences] == ["path"]
         assert case.case["tools"].keys() == {"Clerk.offer", "adds"}

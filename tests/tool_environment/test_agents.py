@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, MetaChain, Response, function_to_json
+from flowengine import Agent, Engine, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.runner import MetaChain, function_to_json
 from flowengine.runner.work import Work
 from flowengine.tool_environment import (
     ApprovalResponse,
@@ -53,7 +54,7 @@ async def test_a_fake_environment_serves_a_run_of_an_agent() -> None:
     with using(model):
         agent = Agent(functions=through(fake, [find]))
         response = await MetaChain().run_async(agent, ASK)
-    assert response.result == "done"
+    assert response.output == "done"
     assert [(one.tool_name, one.args) for one in fake.calls] == [("find", {"query": "a"})]
     assert told(model)[0]["content"] == "from the fake"
 
@@ -120,7 +121,7 @@ async def test_a_task_runs_with_tools_in_its_folder(
             on_tool_approval=approve,
             api_key="sk-c4n4ry-k3y",
         )
-    assert response.result == "done"
+    assert response.output == "done"
     [(name, call_id, args)] = asked
     assert (name, bool(call_id), args) == ("execute_command", True, {"command": command})
     assert model.requests[0].settings["api_key"] == "sk-c4n4ry-k3y"
@@ -161,6 +162,6 @@ async def test_the_calls_of_an_agent_are_aborted_and_the_model_is_told() -> None
             running = asyncio.ensure_future(MetaChain().run_async(agent, ASK))
             await until(slow.began.is_set)
             env.abort_step()
-            assert (await running).result == "so be it"
+            assert (await running).output == "so be it"
     assert "The call was aborted. It may have acted in part." in told(model)[0]["content"]
     assert [result.status for _, result in log.seen] == ["aborted"]

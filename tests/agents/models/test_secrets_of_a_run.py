@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flowengine import Engine, LogEvent, LoggerManager, Update
+from flowengine import Engine, LogEvent, Update
 from flowengine.engines.agent_events import AgentEvents
+from flowengine.runner import LoggerManager
 from flowengine.runner.work import Reporter
 from tests.agents.models.wire import Wire, call, failed, inside, streamed
 from tests.stored_data import stored_in
