@@ -426,9 +426,9 @@ class AgentReader:
                 given = [name for name in CHECK_ARGUMENTS if name in ("prompt", needed)]
                 if self._needs_more(tool, loc, given, f"check {when!r}"):
                     continue
-                beside, arriving = entry.get("beside", False), None
+                beside, arriving = entry.get("parallel", False), None
                 if beside and (why := self._not_beside(tool, when, tells=tells)):
-                    self._refuse("E103", why, (*loc[:-1], "beside"), "leave it out")
+                    self._refuse("E103", why, (*loc[:-1], "parallel"), "leave it out")
                 elif beside and when == "after":
                     beside, arriving = False, self._function(tool, loc)
                 helper = Helper(f"{when}.{tool.name}", _step_of(tool), f"checks with {tool.name}")

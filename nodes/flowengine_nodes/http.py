@@ -75,7 +75,7 @@ class Http(StepKind):
     """Sends a request and returns `{status, headers, body}`."""
 
     foreign = True
-    constants = ("accept", "response")
+    constants = ("accept", "as")
     secrets = ("url", "headers", "query", "auth")
     idempotent_if = (
         "the server must then answer a second request with the same Idempotency-Key as it "
@@ -149,7 +149,7 @@ class Http(StepKind):
                     ],
                     "examples": [[200, 404]],
                 },
-                "response": {
+                "as": {
                     "description": "How the body of the response is read: as JSON, as text, or "
                     "kept as a file. Default: by its content type.",
                     "enum": ["json", "text", "file"],
@@ -179,7 +179,7 @@ class Http(StepKind):
 
         Args:
             context: The attempt.
-            task: `accept`, `response`.
+            task: `accept`, `as`.
             input: `method`, `url`, `headers`, `query`, `body`, `auth`.
 
         Returns:
@@ -190,7 +190,7 @@ class Http(StepKind):
             Timeout: The server stopped responding.
             ValidationError: The input is not a valid request.
         """
-        form = task.get("response")
+        form = task.get("as")
         url, request = _request(input, task, context)
         place = f"{request.method} {_without_query(url)}"
         chain = [url]
@@ -259,7 +259,7 @@ def _request(
         raise ValidationError(f"this is not a valid request: {error}") from None
     kept = {name: value for name, value in headers.items() if name.lower() in _KEPT_HEADERS}
     own = {name: value for name, value in headers.items() if name.lower() not in _KEPT_HEADERS}
-    largest = partial(_largest, form=task.get("response"))
+    largest = partial(_largest, form=task.get("as"))
     return url, WebRequest({"user-agent": "flowengine", **kept}, own, largest, method, body)
 
 
@@ -317,7 +317,7 @@ async def _answer(
                 async for piece in pieces:
                     file.write(piece)
             except TooLarge as error:
-                hint = "" if error.limit == LARGEST_FILE else ". Keep it with 'response: file'"
+                hint = "" if error.limit == LARGEST_FILE else ". Keep it with 'as: file'"
                 raise HttpError(
                     f"{place}: the answer has more than {size_text(error.limit)}{hint}",
                     data={"status": head.status},

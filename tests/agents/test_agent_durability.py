@@ -218,7 +218,7 @@ def test_an_operator_is_asked_about_an_interrupted_turn(
 ) -> None:
     (tmp_path / "tools.py").write_text(TOOLS + "\ndef calm(prompt: str) -> None: ...\n")
     head = HEAD + '  calm: {python: "tools:calm", effect: pure}\n'
-    more = "checks: [{before: calm, beside: true}]" if checked else ""
+    more = "checks: [{before: calm, parallel: true}]" if checked else ""
     case, store = interrupted(tmp_path, "ask", head=head, more=more)
 
     with Engine(store, workdir=tmp_path) as engine:

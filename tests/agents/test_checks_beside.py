@@ -63,7 +63,7 @@ def begin(turn: int) -> None:
     pass
 """
 CALLS = {"calls": [call("add", "c1", a=1, b=2)]}
-BESIDE = "[{before: polite, beside: true}]"
+BESIDE = "[{before: polite, parallel: true}]"
 
 
 def agent(checks: str = BESIDE, more: str = "") -> str:
@@ -224,7 +224,7 @@ def test_followers_receive_the_reply_after_the_check(tmp_path: Path) -> None:
         if "damn" in prompt:
             raise ValueError("mind your words")
 
-    desk = Agent(name="Desk", checks=[{"before": fine, "beside": True}])
+    desk = Agent(name="Desk", checks=[{"before": fine, "parallel": True}])
     for prompt, texts in (("Hi", ["It is 3."]), ("damn", [])):
         with scripted({"text": "It is 3.", "usage": {"output_tokens": 7}}):
             parts = [*Runner().stream(desk, prompt)]
@@ -260,9 +260,9 @@ def test_the_reply_counts_once_against_budgets(tmp_path: Path) -> None:
 @each_row(
     "checks, more, message",
     [
-        ("[{before: polite, beside: true, then: tell}]", "", "must know the error"),
+        ("[{before: polite, parallel: true, then: tell}]", "", "must know the error"),
         (BESIDE, "  hooks: [{before: turn, call: begin}]\n", "a hook 'before: turn'"),
-        ("[{before: polite, beside: maybe}]", "", "true or false"),
+        ("[{before: polite, parallel: maybe}]", "", "true or false"),
     ],
 )
 def test_check_names_what_is_wrong(tmp_path: Path, checks: str, more: str, message: str) -> None:

@@ -38,7 +38,7 @@ FINE, RUDE = "Fine" + " words" * 50, " damn" * 50
 REFUSED = "polite refused the answer: ValueError: mind your words"
 
 
-def agent(checks: str = "[{after: polite, beside: true}]", more: str = "") -> str:
+def agent(checks: str = "[{after: polite, parallel: true}]", more: str = "") -> str:
     return f"first:\n  instructions: You write.\n  checks: {checks}\n{more}"
 
 
@@ -76,9 +76,9 @@ def test_a_portion_that_fails_closes_the_request_and_the_model_learns_why(
 @each_row(
     "checks, more, asked, error",
     [
-        ("[{after: polite, beside: true, then: end}]", "", 1, REFUSED),
-        ("[{after: polite, beside: true}]", "  max_turns: 1\n", 1, "its 1 turns are used up"),
-        ("[{after: polite, beside: true}]", "", 4, REFUSED),
+        ("[{after: polite, parallel: true, then: end}]", "", 1, REFUSED),
+        ("[{after: polite, parallel: true}]", "  max_turns: 1\n", 1, "its 1 turns are used up"),
+        ("[{after: polite, parallel: true}]", "", 4, REFUSED),
     ],
 )
 @each_row("closed", [True, False])
@@ -99,7 +99,7 @@ def test_the_error_has_the_type_that_it_has_after_a_whole_answer(
     wire: Wire, tmp_path: Path
 ) -> None:
     """A `NameError` has a `name` of its own, which is no type."""
-    one = case(tmp_path, agent("[{after: polite, beside: true, then: end}]"))
+    one = case(tmp_path, agent("[{after: polite, parallel: true, then: end}]"))
     raised = 'NameError("mind your words", name="word")'
     (tmp_path / "tools.py").write_text(TOOLS.replace('ValueError("mind your words")', raised))
     wire.answer(arriving(FINE, RUDE))
@@ -111,7 +111,7 @@ def test_a_check_that_does_not_return_refuses_what_arrives(
     wire: Wire, tmp_path: Path, limits: Limits
 ) -> None:
     limits(user_code, FUNCTION_SECONDS=0.3)
-    one = case(tmp_path, agent("[{after: polite, beside: true, then: end}]"))
+    one = case(tmp_path, agent("[{after: polite, parallel: true, then: end}]"))
     waits = "import time\n    while not Path(__file__).with_name('go').exists(): time.sleep(0.01)"
     (tmp_path / "tools.py").write_text(TOOLS.replace("if ", f"{waits}\n    if "))
     wire.answer(arriving(FINE))
@@ -141,7 +141,7 @@ def test_followers_see_what_has_passed_until_the_request_is_closed(wire: Wire) -
     wire.answer(
         Answer(pieces(), 200, {"Content-Type": "text/event-stream"}, "hold"), whole("Kind.")
     )
-    desk = Agent(name="Desk", model="openai/gpt-4o", checks=[{"after": polite, "beside": True}])
+    desk = Agent(name="Desk", model="openai/gpt-4o", checks=[{"after": polite, "parallel": True}])
 
     parts = [*Runner().stream(desk, "Hi")]
 
@@ -159,8 +159,8 @@ def test_a_refused_reply_is_not_shown_although_it_arrived_whole(tmp_path: Path) 
     def fine(prompt: str) -> None:
         pass
 
-    for more in ([], [{"before": fine, "beside": True}]):
-        desk = Agent(name="Desk", checks=[*more, {"after": polite, "beside": True}])
+    for more in ([], [{"before": fine, "parallel": True}]):
+        desk = Agent(name="Desk", checks=[*more, {"after": polite, "parallel": True}])
         with scripted({"text": "damn", "reasoning": "dark"}, {"text": "Kind.", "reasoning": "ok"}):
             parts = [*Runner().stream(desk, "Hi")]
         seen = [part.text for part in parts if isinstance(part, TextPart | ReasoningPart)]
@@ -171,7 +171,7 @@ def test_a_closed_request_settles_at_its_reservation(wire: Wire, tmp_path: Path)
     wire.answer(arriving(FINE, RUDE))
     one = case(
         tmp_path,
-        agent("[{after: polite, beside: true, then: end}]", "  settings: {max_tokens: 300}\n"),
+        agent("[{after: polite, parallel: true, then: end}]", "  settings: {max_tokens: 300}\n"),
         "budget: {tokens: 100000, cost_usd: 100}\n",
     )
     one.run()
@@ -215,9 +215,9 @@ def test_a_crash_at_any_write_changes_nothing(wire: Wire, tmp_path: Path) -> Non
 @each_row(
     "checks, more, message",
     [
-        ("[{after: signed, beside: true}]", "", "only a Python function"),
-        ("[{after: polite, beside: true}]", "  returns: {type: integer}\n", "not the answer"),
-        ("[{after: polite, beside: true}]", "  finish: tools\n", "not the answer"),
+        ("[{after: signed, parallel: true}]", "", "only a Python function"),
+        ("[{after: polite, parallel: true}]", "  returns: {type: integer}\n", "not the answer"),
+        ("[{after: polite, parallel: true}]", "  finish: tools\n", "not the answer"),
     ],
 )
 def test_check_names_what_is_wrong(tmp_path: Path, checks: str, more: str, message: str) -> None:

@@ -298,7 +298,7 @@ def test_answers_are_read_as_they_are_meant(bench: Bench, server: str) -> None:
 def test_the_flow_may_say_how_a_body_is_read(
     bench: Bench, server: str, path: str, response: str | None, body: Any
 ) -> None:
-    answer = bench.do("http", {"response": response}, {"url": f"{server}/{path}"})["body"]
+    answer = bench.do("http", {"as": response}, {"url": f"{server}/{path}"})["body"]
 
     assert (answer["size"] if response == "file" else answer) == body
 

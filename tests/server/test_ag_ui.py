@@ -252,7 +252,7 @@ def test_an_answer_is_sent_once_it_has_passed_the_checks_beside_it(
     check = "def polite(answer: str) -> None:\n    assert 'damn' not in answer\n"
     (tmp_path / "tools.py").write_text(check)
     head = f'{BEGIN}tools:\n  polite: {{python: "tools:polite", effect: pure}}\n'
-    text = flow("first: {instructions: x, checks: [{after: polite, beside: true}]}", CHAT, head)
+    text = flow("first: {instructions: x, checks: [{after: polite, parallel: true}]}", CHAT, head)
     (tmp_path / "checked.yaml").write_text(text.replace("id: f\n", "id: checked\n"))
     api.engine.flows.deploy(tmp_path / "checked.yaml")
     replies = [{"text": "damn", "reasoning": "dark"}, {"text": "Kind.", "reasoning": "fine"}]

@@ -50,7 +50,7 @@ def fine(): return 1
 AGENT = """
 defaults: {model: scripted/script.json}
 tools: {NAME: {python: "users:NAME", effect: pure}}
-agents: {desk: {instructions: Write., checks: [{WHEN: NAME, beside: true, then: end}]}}
+agents: {desk: {instructions: Write., checks: [{WHEN: NAME, parallel: true, then: end}]}}
 steps: [{id: it, agent: desk, with: {prompt: Write.}}]
 """
 FLOWS = {

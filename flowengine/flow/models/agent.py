@@ -267,7 +267,7 @@ class Check(Part):
     then: Literal["tell", "end"] | None = Field(default=None, examples=["end"])
     """The effect of an error that it raises: `tell` sends it to the model, `end` ends the step as
     `not_resolved`. Default: `end` before, `tell` after."""
-    beside: bool = Field(default=False, examples=[True])
+    parallel: bool = Field(default=False, examples=[True])
     """Before: whether the model is asked while the check of the prompt runs. Nothing of its reply
     is used or shown before the check has passed. After: whether the check also judges text that
     arrives, and nothing is shown before it has passed. An error closes the request."""
