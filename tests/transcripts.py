@@ -97,8 +97,8 @@ def write_files(text: str) -> None:
 def run(line: str, flowengine: Callable[..., Done] = flowengine) -> Done:
     """Run a command line like a shell, but in this process where that is possible.
 
-    Variables before the command, `< FILE` and a pipe after it are read. Anything but `flowengine`
-    and `python` is left to a shell.
+    Variables before the command, `< FILE`, `> FILE` and a pipe after it are read. Anything but
+    `flowengine` and `python` is left to a shell.
     """
     first, pipe, rest = line.partition(" | ")
     words = shlex.split(first.replace("$PWD", str(Path.cwd())))
@@ -106,6 +106,7 @@ def run(line: str, flowengine: Callable[..., Done] = flowengine) -> Done:
     while "=" in words[0]:
         name, _, env[name] = words.pop(0).partition("=")
     given = Path(words.pop()).read_text() if words[-2:-1] == ["<"] and words.pop(-2) else None
+    into = Path(words.pop()) if words[-2:-1] == [">"] and words.pop(-2) else None
     match words[0]:
         case "flowengine":
             done = flowengine(*words[1:], typed=given, env=env)
@@ -115,6 +116,9 @@ def run(line: str, flowengine: Callable[..., Done] = flowengine) -> Done:
             done = _in_process([sys.executable, *words[1:]], None)
         case _:
             return _in_shell(line)
+    if into is not None:
+        into.write_text(done.out)
+        done = done._replace(out="")
     if not pipe:
         return done
     last = _in_process(["sh", "-c", rest], done.out)

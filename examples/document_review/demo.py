@@ -87,7 +87,7 @@ def show(demo: Demo) -> None:
     execution = waits[0]["execution"][:8]
 
     demo.say("A quote without a date: Ben knows it, fills it in, and approves.")
-    demo.type(f"approvals show {ids['travel_quote.html']}")
+    demo.type(f"show {ids['travel_quote.html']}")
     comment = "--comment 'They told me on the phone.'"
     edit = "--edit date=2026-11-03"
     demo.type(f"approve {ids['travel_quote.html']} {edit} {comment} --as user:ben", expected=4)

@@ -1,4 +1,4 @@
-"""Shared parts of `approve`, `reject` and `approvals decide`."""
+"""Shared parts of `approve`, `reject` and `decide`."""
 
 from __future__ import annotations
 
@@ -60,11 +60,10 @@ def arguments(*, fills: bool) -> Added:
     )
 
 
-def run(arguments: Namespace, choice: str | None) -> int:
+def run(arguments: Namespace) -> int:
     """Decide, then resume the executions that were waiting.
 
-    Args:
-        choice: Id of the choice. None: the one that counts as `arguments.counts_as`.
+    The choice is `arguments.choice`. None: the one that counts as `arguments.counts_as`.
 
     Returns:
         The exit code: that of the first approval or execution that did not succeed.
@@ -73,14 +72,14 @@ def run(arguments: Namespace, choice: str | None) -> int:
         FlowEngineError: There was only one, and it could not be decided.
     """
     with CliSession(arguments) as session:
-        waits = _chosen(session, arguments, choice)
+        waits = _chosen(session, arguments)
         if arguments.dry_run:
-            return _show(session, waits, choice)
+            return _show(session, waits)
         codes: list[int] = []
         decisions: list[Decision] = []
         for wait in waits:
             try:
-                decision = _decide(session, wait, choice)
+                decision = _decide(session, wait)
             except FlowEngineError as error:
                 short = session.short_wait(wait["id"])
                 shortened = error.message.replace(wait["id"], short)
@@ -123,17 +122,14 @@ def say(session: CliSession, decision: Decision) -> None:
     err(f"{short} {was}{participle(decision.choice)} by {by} at {at}")
 
 
-def _chosen(session: CliSession, arguments: Namespace, choice: str | None) -> list[WaitInfo]:
+def _chosen(session: CliSession, arguments: Namespace) -> list[WaitInfo]:
     """Return the waits that the command line means.
-
-    Args:
-        choice: Id of the choice. If it is given, questions are included.
 
     Raises:
         NotFound: None matches the filters or offers the choice.
         UsageError: It names both approvals and filters, or none of them.
     """
-    engine = session.engine
+    engine, choice = session.engine, arguments.choice
     if bool(arguments.waits) == arguments.all:
         raise UsageError(
             "give the ids of approvals, or --all with filters",
@@ -142,12 +138,11 @@ def _chosen(session: CliSession, arguments: Namespace, choice: str | None) -> li
     if arguments.waits:
         return [engine.approvals.show(wait) for wait in dict.fromkeys(arguments.waits)]
     mine = (arguments.by or engine.user) if arguments.mine else None
-    kinds = ("approval",) if choice is None else LISTED
     # A server asks for an answer to its question, and not for an approval.
-    every = _fitting(session, arguments, mine, kinds)
+    every = _fitting(session, mine)
     waits = [wait for wait in every if choice is not None or "request" not in wait]
     if not waits:
-        others = list(_fitting(session, arguments, None, kinds)) if mine is not None else []
+        others = list(_fitting(session, None)) if mine is not None else []
         what = "approval" if choice is None else "approval or question"
         raise NotFound(
             f"no open {what} matches these filters, nothing was decided",
@@ -163,10 +158,10 @@ def _chosen(session: CliSession, arguments: Namespace, choice: str | None) -> li
     return fitting
 
 
-def _fitting(
-    session: CliSession, arguments: Namespace, assignee: str | None, kinds: Sequence[str]
-) -> Iterator[WaitInfo]:
-    """Yield all open waits that match the filters."""
+def _fitting(session: CliSession, assignee: str | None) -> Iterator[WaitInfo]:
+    """Yield all open waits that match the filters. A choice by its id includes questions."""
+    arguments = session.arguments
+    kinds = ("approval",) if arguments.choice is None else LISTED
     return every_item(
         lambda after: session.engine.approvals.list(
             flow=arguments.flow,
@@ -189,11 +184,10 @@ def _ids(wait: WaitInfo) -> list[str]:
     return [str(choice["id"]) for choice in wait.get("choices", [])]
 
 
-def _show(session: CliSession, waits: list[WaitInfo], choice: str | None) -> int:
+def _show(session: CliSession, waits: list[WaitInfo]) -> int:
     """Show the approvals that would be decided, and why others would be refused."""
     user = session.arguments.by or session.engine.user
-    kinds = ("approval",) if choice is None else LISTED
-    mine = {wait["id"] for wait in _fitting(session, session.arguments, user, kinds)}
+    mine = {wait["id"] for wait in _fitting(session, user)}
     refusals = {wait["id"]: _refusal(wait, user, mine) for wait in waits}
     decided = [wait for wait in waits if refusals[wait["id"]] is None]
     if session.arguments.json:
@@ -230,7 +224,7 @@ def _refusal(wait: WaitInfo, user: str, mine: Collection[str]) -> str | None:
     return None
 
 
-def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision:
+def _decide(session: CliSession, wait: WaitInfo) -> Decision:
     arguments, engine = session.arguments, session.engine
     answer: dict[str, Any] = {"resume": False}
     if getattr(arguments, "form", None):
@@ -255,11 +249,10 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
     for name in ("comment", "attach", "images", "by"):
         if getattr(arguments, name):
             answer[name] = getattr(arguments, name)
-    if "found" in wait and "approve" in (choice, getattr(arguments, "counts_as", "")):
+    counts_as = getattr(arguments, "counts_as", arguments.choice)
+    if "found" in wait and counts_as == "approve":
         log_in_first(session, wait, arguments.by or engine.user)
-    if choice is not None:
-        return engine.approvals.decide(wait["id"], choice, **answer)
-    by_kind = (
-        engine.approvals.approve if arguments.counts_as == "approve" else engine.approvals.reject
-    )
+    if arguments.choice is not None:
+        return engine.approvals.decide(wait["id"], arguments.choice, **answer)
+    by_kind = engine.approvals.approve if counts_as == "approve" else engine.approvals.reject
     return by_kind(wait["id"], **answer)

@@ -66,15 +66,17 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
 
 
 def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
-    """Return the pending approvals and questions: id → title."""
+    """Return the pending approvals and questions: id → title. After the first, also its choices."""
     with_session = _session(parsed_args)
     if with_session is None:
         return {}
     with with_session as session:
-        return {
+        listed = {
             session.short_wait(item["id"]): first_line(item.get("title", ""))
             for item in session.engine.approvals.list(kinds=LISTED).items
         }
+    has_id = getattr(parsed_args, "choice", None) is not None
+    return listed | choices(prefix, parsed_args) if has_id else listed
 
 
 def steps(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
@@ -112,8 +114,9 @@ def _named(parsed_args: Namespace) -> Mapping[str, Any]:
         return {}
     with with_session as session:
         try:
-            return session.engine.approvals.show(parsed_args.waits[0])
-        except (FlowEngineError, IndexError):
+            # An id that is the last word yet is read as the choice.
+            return session.engine.approvals.show([*parsed_args.waits, parsed_args.choice][0])
+        except FlowEngineError:
             return {}
 
 

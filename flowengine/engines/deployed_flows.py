@@ -361,7 +361,7 @@ def undeploy(host: Host, name: str) -> list[Deployed]:
     if every[0].version == version and len(every) > 1:
         raise Conflict(
             f"{name} is the current version of '{flow}', which has others",
-            hint=f"deploy another version first, or remove all: flowengine flows undeploy {flow}",
+            hint=f"deploy another version first, or remove all: flowengine deploy --remove {flow}",
         )
     host.store.undeploy(flow, version if len(every) > 1 else None)
     return removed

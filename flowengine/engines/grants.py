@@ -122,7 +122,7 @@ def _grant_of(host: Host, execution: str, id: str) -> GrantInfo:
     for grant in _of_execution(host, execution):
         if grant["id"] == id:
             return grant
-    hint = Hint(f"see them: flowengine grants list {host.store.short_execution(execution)}")
+    hint = Hint(f"see them: flowengine grants {host.store.short_execution(execution)}")
     raise NotFound(f"no grant was given with the decision on {id}", hint=hint)
 
 

@@ -210,7 +210,7 @@ class Executions(StoredExecutions):
 
     upgrade_async = on_loop(upgrade)
 
-    def migrate(self, execution: str, *, to: str | PathLike[str]) -> str:
+    def move(self, execution: str, *, to: str | PathLike[str]) -> str:
         """Move an open execution that waits to another store, with all that is known of it.
 
         A move that was interrupted is finished by repeating it.
@@ -233,7 +233,7 @@ class Executions(StoredExecutions):
     def interrupted_moves(self, *, to: str | PathLike[str]) -> builtins.list[str]:
         """Return the ids of executions whose move to another store is left to be finished.
 
-        No store drives them until `migrate` is repeated with the id.
+        No store drives them until `move` is repeated with the id.
 
         Args:
             to: The other store.

@@ -88,7 +88,7 @@ def no_wait(id: str) -> NotFound:
 
 def no_grant(id: str) -> NotFound:
     """Return the error for an unknown grant."""
-    return NotFound(f"there is no grant {id}", hint=Hint("list them: flowengine grants list"))
+    return NotFound(f"there is no grant {id}", hint=Hint("list them: flowengine grants"))
 
 
 def revoked_already(grant: FlowGrant) -> Conflict:

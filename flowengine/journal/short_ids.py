@@ -54,7 +54,6 @@ def shortest(full: str, others: Iterable[str], least: int) -> str:
 
 EXECUTION = "execution"
 WAIT = "approval or wait"
-_COMMANDS = {EXECUTION: "flowengine show", WAIT: "flowengine approvals show"}
 
 
 def the_one(
@@ -112,5 +111,5 @@ def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], s
     candidates, hint = ids(noun), None
     other = WAIT if noun == EXECUTION else EXECUTION
     if len(beginning) >= SHORTEST and not candidates and len(ids(other)) == 1:
-        hint = Hint(f"it is the id of an {other}: {_COMMANDS[other]} {beginning}")
+        hint = Hint(f"it is the id of an {other}: flowengine show {beginning}")
     return the_one(beginning, candidates, noun, store, hint)

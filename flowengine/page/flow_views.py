@@ -216,7 +216,7 @@ def compare(call: ApiCall, given: dict[str, str]) -> PageView:
     if max(len(before), len(after)) > _MOST_COMPARED:
         raise UsageError(
             f"the definitions have more than {_MOST_COMPARED} lines",
-            hint="compare them with 'flowengine flows diff' on the server's machine",
+            hint="compare them with 'flowengine diff' on the server's machine",
         )
     lines = list(islice(unified_diff(before, after, lineterm="", n=3), 2, _MOST_LINES + 2))
     context = {"older": older, "newer": newer, "lines": lines, "most": _MOST_LINES}

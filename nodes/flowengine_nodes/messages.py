@@ -110,9 +110,7 @@ def _text_of(approval: Mapping[str, Any]) -> str:
     if approval.get("due"):
         facts.append(f"Until: {approval['due']}")
     link = approval.get("link")
-    facts.append(
-        f"Decide: {link}" if link else f"Show: flowengine approvals show {approval.get('id')}"
-    )
+    facts.append(f"Decide: {link}" if link else f"Show: flowengine show {approval.get('id')}")
     head = "\n\n".join(part for part in parts if part)
     return f"{head[:LONGEST_TEXT]}\n\n" + "\n".join(facts)
 

@@ -115,9 +115,9 @@ def _after(place: Path, latest: float, *, resume: bool) -> dict[str, object]:
     if resume:
         done = _flowengine(place, "run", "everything.yaml", "--id", _id(place))
         end = f"run: {done.returncode}"
-        _flowengine(place, "envs", "reap")
+        _flowengine(place, "envs", "release", "--all")
     else:
-        done = _flowengine(place, "envs", "reap")
+        done = _flowengine(place, "envs", "release", "--all")
         end = f"reap: {done.returncode}"
     left = _left_in_time(place, latest)
     told: dict[str, object] = {

@@ -234,12 +234,13 @@ class Life:
         elif choice == "approve" and chance < 0.5:
             scope = self.random.choice(["execution", "flow"])
             words = ["--grant", "amount=*", "--uses", str(int(chance * 10) - 2), "--scope", scope]
-        how = ("approve",) if choice == "approve" else ("approvals", "decide", "--choice", choice)
+        id = wait["id"]
+        how = ("approve", id) if choice == "approve" else ("decide", id, choice)
         if kill:
-            self.killed(*how, wait["id"], *words)
+            self.killed(*how, *words)
             self.do("resume", wait["execution"])
         else:
-            self.do(*how, wait["id"], *words)
+            self.do(*how, *words)
 
     def _change_tool(self, _: Any) -> None:
         self.tool += 1
@@ -311,7 +312,7 @@ class Life:
                       ("test", "--from", id), ("approvals", "list")):  # fmt: skip
             self.do(*words)
         for wait in waits[:1]:
-            shown = self.do("approvals", "show", wait["id"])[1]
+            shown = self.do("show", wait["id"])[1]
             assert not [line for line in shown.splitlines() if line.startswith("status")], shown
 
     # Permitted effects

@@ -170,7 +170,7 @@ COMMANDS = [
         for id in ("waits", "failed", "ended")
         for word in ("show", "why", "events", "graph")
     ),
-    ["graph", "waits", "--format", "json"],
+    ["graph", "waits", "--json"],
     ["fork", "waits", "--from-step", "both", "--no-interactive"],
     ["--json", "show", "waits"],
     ["run", "done.yaml", "--id", "ended"],
@@ -271,7 +271,7 @@ def test_damage_is_told_by_the_name_of_the_record(
     ("key", "other", "words"),
     [
         ("body", GONE, ["graph", "waits"]),
-        ("at", None, ["graph", "waits", "--format", "json"]),
+        ("at", None, ["graph", "waits", "--json"]),
         ("action", True, ["fork", "waits", "--from-step", "both"]),
         ("loop", 7, ["fork", "called", "--from-step", "a"]),
         ("task", 5, ["show", "waits"]),

@@ -62,7 +62,7 @@ def test_an_agent_is_offered_little_of_it_and_people_see_which_tool_is_called(
 
     # Terminals, as text and as JSON.
     views = [["show", case.id], ["graph", case.id], ["why", case.id]]
-    views += [["events", case.id], ["approvals", "list"], ["approvals", "show", wait["id"]]]
+    views += [["events", case.id], ["approvals", "list"], ["show", wait["id"]]]
     for view in views:
         for form in ([], ["--json"]):
             shown = told(case, *form, *view)

@@ -34,7 +34,7 @@ def ended(folder: Path, **how: object) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["left"] == {}, told
-    assert "said" not in told, told["said"]  # both `envs reap` and the execution succeeded
+    assert "said" not in told, told["said"]  # both `envs release --all` and the execution succeeded
     assert told["listed"], told  # until then, `envs list` is complete
     return told
 

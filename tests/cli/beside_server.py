@@ -14,9 +14,9 @@ from tests.server.api import LOCAL, Api
 from tests.server.transport import Transport
 
 URL = "https://testserver"
-DRIVING = {"approve", "reject", "approvals decide", "signal", "flows trigger", "cancel"}
+DRIVING = {"approve", "reject", "decide", "signal", "cancel"}
 """Commands that also drive executions, unless they have `--no-resume`."""
-SENT = SERVED - {"run", "resume", "retry", "fork", "upgrade", "deploy", "flows backfill"}
+SENT = SERVED - {"run", "resume", "retry", "fork", "upgrade"}
 """Commands that are sent to the server."""
 
 
@@ -58,4 +58,6 @@ class BesideServer(CommandLine):
         command = next((one for one in (" ".join(names[:2]), *names[:1]) if one in SENT), "")
         options = {f"{command} {word}" for word in words} | {*words}
         driven = command in DRIVING and "--no-resume" not in words
+        driven |= command == "flows schedule" and not {"--now", "--since"}.isdisjoint(words)
+        driven |= command == "deploy" and "--remove" not in words
         return "" if driven or options & STORE_OPTIONS.keys() else command

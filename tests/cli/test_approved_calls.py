@@ -68,7 +68,7 @@ def test_hostile_arguments_are_shown_harmless_and_inside_their_line(
     )
     pay.write("pay.yaml", flow.replace("TEXT", json.dumps(text)))
     asked = pay("run", "pay.yaml", code=4)
-    shown = pay("approvals", "show", *asked.ids)
+    shown = pay("show", *asked.ids)
     listed = pay("approvals", "list")
 
     for out in (asked.err, shown.out, listed.out):

@@ -62,7 +62,7 @@ def test_an_overdue_approval_is_shown_as_overdue(
 
     assert " overdue" in flowengine("approvals", "list").out
     assert re.search(r"overdue +since ", flowengine("show", newest).out)
-    shown = flowengine("approvals", "show", wait["id"]).out
+    shown = flowengine("show", wait["id"]).out
     assert re.search(r"overdue +since .*, then it is rejected", shown)
     why = flowengine("why", newest).out
     assert "(overdue)" in why

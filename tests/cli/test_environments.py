@@ -176,10 +176,10 @@ def test_force_takes_it_from_a_process_that_lives(
 def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
     mine: EnvironmentManager, left: str, flowengine: CommandLine
 ) -> None:
-    assert f"ended environment analysis ({left})" in flowengine("envs", "reap").out
+    assert f"ended environment analysis ({left})" in flowengine("envs", "release", "--all").out
     assert processes(left) == []
-    assert flowengine("envs", "reap").err == "nothing was left open\n"
-    assert flowengine("--json", "envs", "reap").json() == []
+    assert flowengine("envs", "release", "--all").err == "nothing was left open\n"
+    assert flowengine("--json", "envs", "release", "--all").json() == []
     assert mine.list(state="ready")
 
 
@@ -251,7 +251,7 @@ def test_an_open_one_is_looked_into(
     with holding(folder) as holder:
         file = flowengine.folder / "page.png"
 
-        shown = flowengine("envs", "look", "canvas", "--picture", file).out
+        shown = flowengine("envs", "show", "canvas", "--look", "--picture", file).out
 
         assert shown.splitlines() == [
             "address  http://host/?***",
@@ -260,12 +260,14 @@ def test_an_open_one_is_looked_into(
             f"in process {holder.pid}",
         ]
         assert file.read_bytes() == PNG
-        found = flowengine("--json", "envs", "look", "canvas").json()
+        found = flowengine("--json", "envs", "show", "canvas", "--look").json()
         assert found["screen"]["picture"] == b64encode(PNG).decode()
-        told = flowengine("envs", "look", "canvas", "--picture", "/dev/null/file", code=2).err
+        told = flowengine(
+            "envs", "show", "canvas", "--look", "--picture", "/dev/null/file", code=2
+        ).err
         assert "/dev/null/file cannot be written: /dev/null is not a directory" in told
-        flowengine("envs", "look", "nothing", code=9)
+        flowengine("envs", "show", "nothing", "--look", code=9)
         holder.kill()
         holder.wait()
-        told = flowengine("envs", "look", "canvas", code=7).err
+        told = flowengine("envs", "show", "canvas", "--look", code=7).err
         assert f"left open by process {holder.pid}, which has ended" in told

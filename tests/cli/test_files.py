@@ -44,7 +44,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_files_are_listed_with_their_steps(made: CommandLine) -> None:
-    listed = made("files", "list", "m1")
+    listed = made("files", "m1")
     rows = [line.split() for line in listed.out.splitlines()]
     assert rows == [
         ["NAME", "BYTES", "SHA-256", "FROM"],
@@ -53,24 +53,24 @@ def test_files_are_listed_with_their_steps(made: CommandLine) -> None:
         ["report.txt", "3", TWO[:8], "make[1]"],
         ["evil.txt", "1", FORGED[:8], "forged"],
     ]
-    assert "flowengine files save m1" in listed.err
-    assert made("--json", "files", "list").json()[0]["sha256"] == ONE
+    assert "flowengine files m1 --save" in listed.err
+    assert made("--json", "files").json()[0]["sha256"] == ONE
 
 
 def test_all_files_are_saved_and_none_is_overwritten(made: CommandLine) -> None:
     folder = made.folder / "there"
-    saved = made("files", "save", "m1", "--to", "there")
+    saved = made("files", "m1", "--save", "there")
     assert "evil.txt was not saved" in saved.err
     assert names(folder) == {f"report-{ONE[:8]}.txt", f"report-{TWO[:8]}.txt", "other.bin"}
     assert (folder / f"report-{TWO[:8]}.txt").read_bytes() == b"two"
     assert not (made.folder.parent / "evil.txt").exists()
 
     (folder / "other.bin").write_bytes(b"mine")
-    refused = made("files", "save", "m1", "other.bin", "--to", "there", code=2)
+    refused = made("files", "m1", "other.bin", "--save", "there", code=2)
     assert "files exist in there: other.bin" in refused.err
     assert "--force" in refused.err
     assert (folder / "other.bin").read_bytes() == b"mine"
-    made("files", "save", "m1", "other.bin", "--to", "there", "--force")
+    made("files", "m1", "other.bin", "--save", "there", "--force")
     assert (folder / "other.bin").read_bytes() == b"same"
     assert len(names(folder)) == 3
 
@@ -81,6 +81,6 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(made: CommandLine) -> Non
     (made.folder / "there").mkdir()
     link = made.folder / "there" / "other.bin"
     link.symlink_to(outside)
-    made("files", "save", "m1", "other.bin", "--to", "there", code=2)
-    made("files", "save", "m1", "other.bin", "--to", "there", "--force")
+    made("files", "m1", "other.bin", "--save", "there", code=2)
+    made("files", "m1", "other.bin", "--save", "there", "--force")
     assert (outside.read_text(), link.is_symlink(), link.read_text()) == ("mine", False, "same")

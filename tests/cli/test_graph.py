@@ -231,4 +231,3 @@ def test_json_is_the_graph_as_data(flowengine: CommandLine) -> None:
     assert ("step_a", "step_b") in arrows
     [cleaning] = [box for box in drawn["frame"]["boxes"] if box["shape"] == "finally"]
     assert "step_c" in [box["id"] for box in cleaning["frame"]["boxes"]]
-    assert flowengine("graph", flowengine.newest(), "--format", "json").json() == drawn

@@ -58,16 +58,16 @@ def test_approve_shows_the_link_and_continues(notes: CommandLine, server: NotesS
     waiting = notes("run", "notes.yaml", "--id", "n1", code=4)
     [wait] = waiting.ids
     assert f"Log in to {server.url}/mcp" in waiting.err
-    assert "authorization server" in notes("approvals", "show", wait).out
+    assert "authorization server" in notes("show", wait).out
     assert f"flowengine approve {wait}" in notes("why", "n1").out
     approving = notes.spawn("approve", wait, "--as", "user:ana")
     assert "logged in" in visit(link_of(approving))
 
     assert "who: user" in ended(approving)
     assert "who: user" in notes("run", "notes.yaml").out
-    listed = notes("--json", "logins", "list").json()
+    listed = notes("--json", "logins").json()
     assert [login["server"] for login in listed] == [f"{server.url}/mcp"]
-    notes("logins", "remove", f"{server.url}/mcp")
+    notes("logins", "--remove", f"{server.url}/mcp")
     assert notes("run", "notes.yaml", code=4).ids
     issued = server.counts()["issued"]
     assert not [secret for secret in issued if secret in waiting.err + str(listed)]
@@ -75,7 +75,7 @@ def test_approve_shows_the_link_and_continues(notes: CommandLine, server: NotesS
 
 @pytest.mark.endurance
 def test_a_user_may_log_in_before_the_run(notes: CommandLine, server: NotesServer) -> None:
-    adding = notes.spawn("logins", "add", f"{server.url}/mcp")
+    adding = notes.spawn("logins", "--add", f"{server.url}/mcp")
     visit(link_of(adding))
     ended(adding)
 

@@ -13,7 +13,7 @@ import pytest
 
 from flowengine.cli.parsing.command_table import COMMANDS, load, parser_of
 from flowengine.cli.reference import MARK, reference
-from flowengine.cli.tab_completion import choices, steps, whole_parser
+from flowengine.cli.tab_completion import choices, steps, waits, whole_parser
 from tests.cli.conftest import CommandLine
 from tests.rows import each_row
 
@@ -114,15 +114,12 @@ def test_the_parts_of_a_decision_and_the_steps_of_an_execution_complete(
     flowengine: CommandLine, refund: Path
 ) -> None:
     [wait] = flowengine("run", refund, "-i", "amount=80", code=4).ids
-    approvals = next(
-        one for one in whole_parser()._actions if isinstance(one, _SubParsersAction)
-    ).choices["approvals"]
     # A parser does not list its arguments.
-    decide = next(one for one in approvals._actions if isinstance(one, _SubParsersAction)).choices[
-        "decide"
-    ]
+    decide = next(
+        one for one in whole_parser()._actions if isinstance(one, _SubParsersAction)
+    ).choices["decide"]
     offered = {
-        one.dest: one.completer("", Namespace(waits=[wait]))
+        one.dest: one.completer("", Namespace(waits=[wait], choice=None))
         for one in decide._actions
         if hasattr(one, "completer") and one.dest != "waits"
     }
@@ -130,7 +127,9 @@ def test_the_parts_of_a_decision_and_the_steps_of_an_execution_complete(
     assert list(offered["choice"]) == ["approve", "reject", "later"]
     assert (offered["edit"], offered["form"]) == (["amount="], ["cost_center="])
     assert list(steps("", Namespace(execution=None))) == ["ask"]
-    assert choices("", Namespace(waits=["unknown"])) == {}
+    assert choices("", Namespace(waits=["unknown"], choice=None)) == {}
+    after_id = Namespace(waits=[], choice=wait)
+    assert list(waits("", after_id)) == [wait[:4], "approve", "reject", "later"]
 
 
 def test_the_parser_for_completions_knows_every_command() -> None:

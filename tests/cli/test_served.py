@@ -107,8 +107,8 @@ def test_every_command_is_served_or_needs_no_store_or_is_refused(served: Served)
         told = served(*name.split(), *_needed(name), code=2).err
         assert f"'flowengine {name}' does not work against a server: {why}\n" in told
     assert COMMANDS.keys() - STORE_COMMANDS - STORELESS == SERVED
-    served("explain", "E101")
-    assert "does not work" in served("--server", URL, "explain", "E101", code=2).err
+    served("check", "--explain", "E101")
+    assert "does not work" in served("--server", URL, "check", "--explain", "E101", code=2).err
     assert "not both" in served("--server", URL, "--store", ".", "list", code=2).err
 
 
@@ -118,7 +118,7 @@ def _needed(name: str) -> list[str]:
         return ["ana", "bob"]
     if name.startswith("sessions ") and name != "sessions list":
         return ["ana"]
-    needed = {"envs shell": ["flow.yaml"], "eval": ["a.eval.yaml"], "migrate": ["--to", "store"]}
+    needed = {"envs shell": ["flow.yaml"], "eval": ["a.eval.yaml"], "move": ["--to", "store"]}
     return needed.get(name, [])
 
 
@@ -129,9 +129,10 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
         "--linger": ["run", "refund", "--linger", "1s"],
         "--offers": ["resume", "x", "--offers", "gpu"],
         "--workdir": ["fork", "x", "--from-step", "a", "--workdir", "."],
-        "flows backfill --concurrency": [
+        "envs release --all": ["envs", "release", "--all"],
+        "flows schedule --concurrency": [
             "flows",
-            "backfill",
+            "schedule",
             "x",
             "--since",
             "1d",
@@ -140,7 +141,6 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
         ],
         "events --otel": ["events", "x", "--otel"],
         "resume --due": ["resume", "--due"],
-        "run --events": ["run", "refund", "--events"],
         "signal --file": ["signal", "--key", "B7", "paid", "--file", "flow.yaml"],
     }
     assert given.keys() == STORE_OPTIONS.keys()
@@ -148,7 +148,7 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
         told = served(*words, code=2).err
         assert f"{name.split()[-1]} does not work against a server: {STORE_OPTIONS[name]}" in told
     assert served.api.engine.executions.list().items == []
-    for same in ("--detach", "--no-resume", "--no-interactive"):
+    for same in ("--no-resume", "--no-interactive"):
         served.start("refund", "-i", "amount=80", same)
     served.start("refund", "-i", "amount=80", "--model", "some/model")
     assert len(served("--json", "list", "--label", "model=some/model").json()) == 1
@@ -185,8 +185,8 @@ def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
     assert served.api.engine.executions.result("here").outputs == {"name": "scan.pdf"}
     assert "cannot read none.pdf" in served("run", "taking", "--file", "scan=none.pdf", code=3).err
 
-    served.both("files", "list", there)
-    served("files", "save", there, "--to", "saved")
+    served.both("files", there)
+    served("files", there, "--save", "saved")
     assert (tmp_path / "saved" / "scan.pdf").read_bytes() == b"%PDF-1.7 of Ada"
 
     served.start("refund", "-i", "amount=80")
@@ -228,7 +228,7 @@ def test_an_approver_without_content_decides_and_sees_the_question(
     assert "approved by user:ana" in served("approve", wait["id"], *form).err
     assert "already approved" in served("approve", wait["id"], *form).err
     assert "already approved" in served("reject", wait["id"], "--comment", "n", code=7).err
-    assert "Refund" in served("approvals", "show", wait["id"]).out
+    assert "Refund" in served("show", wait["id"]).out
 
 
 def test_what_cannot_be_reached_is_said(flowengine: CommandLine) -> None:

@@ -35,11 +35,11 @@ COMMANDS = (
     ["graph", "ID", "--format", "graphml"],
     ["graph", "refund", "--format", "dot"],
     ["approvals", "list"],
-    ["approvals", "show", "WAIT"],
+    ["show", "WAIT"],
     ["approve", "WAIT", "--form", "cost_center=4711", "--no-resume"],
     ["flows", "list"],
     ["flows", "show", "refund"],
-    ["flows", "diff", "refund", "refund"],
+    ["diff", "refund@1", "refund"],
     ["run", "refund", "-i", "amount=80"],
 )
 

@@ -100,13 +100,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("doctor", ""),
         ("graph f.yaml", ""),
         ("tokens list", ""),
-        ("logins list", ""),
+        ("logins", ""),
         ("sessions list", ""),
         ("envs list", ""),
         ("worker --http 127.0.0.1:0", r"install it: pip install .*\[serve\]"),
         ("serve --port 0", r"install it: pip install .*\[serve\]"),
         *((f"run {extra}.yaml", rf"pip install .*\[{extra}\]") for extra in NEEDING),
-        ("mcp", r"install it: pip install .*\["),
+        ("serve --mcp", r"install it: pip install .*\["),
         *(
             (f"{words} --store temporal://127.0.0.1:1/default", r"pip install .*\[temporal\]")
             for words in ("list", "worker")

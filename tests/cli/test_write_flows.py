@@ -1,5 +1,5 @@
 # Shows F5
-"""Commands for writing flows: `init` and `schema`. `check.md` shows `check`."""
+"""Commands for writing flows: `init`. `check.md` shows `check`."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_another_process_that_decides_looks_at_the_code_as_it_is_there() -> None
     with Engine("store") as engine:
         [open_] = engine.approvals.list().items
     shown = subprocess.run(
-        [*command, "approvals", "show", open_["id"]],
+        [*command, "show", open_["id"]],
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert 'file.write(f"after {n};")' in shown.stdout

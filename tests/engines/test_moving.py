@@ -75,7 +75,7 @@ def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> No
         known = shown(here, "moves"), waits(here)
         file = here.executions.show("moves")["steps"][0]["output"]["stdout_file"]["sha256"]
 
-        assert here.executions.migrate("moves", to=store) == "moves"
+        assert here.executions.move("moves", to=store) == "moves"
         with pytest.raises(NotFound):
             here.executions.show("moves")
         wait_until(lambda: there.executions.result("moves").status == before.status)
@@ -88,7 +88,7 @@ def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> No
         settle(there, {"all/sign", "all/one"})
         known = shown(there, "moves"), waits(there)
 
-        assert there.executions.migrate("moves", to=folder) == "moves"
+        assert there.executions.move("moves", to=folder) == "moves"
         assert (shown(here, "moves")[1], waits(here)) == (known[0][1], known[1])
         assert (
             there.executions.list(flow="every").items,
@@ -103,7 +103,7 @@ def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> No
         assert here.signal("paid", 6, key="7").execution == "moves"
         settle(here, {"all/two"})
 
-        moved = command_line("--store", folder, "migrate", "--to", store, "--all")
+        moved = command_line("--store", folder, "move", "--to", store, "--all")
         assert moved.code == 0, moved.err
         settle(there, {"all/sub/deep"})
         addresses = {wait["address"] for wait in there.executions.result("moves").waits}
@@ -149,7 +149,7 @@ def test_a_move_loses_and_doubles_nothing_whenever_it_is_interrupted(
         with monkeypatch.context() as patch:
             patch.setattr(source, "give_up", die)
             with pytest.raises(Died):
-                here.executions.migrate(id, to=new)
+                here.executions.move(id, to=new)
         here.signal("add", 1, execution=id)  # it is driven here
 
         hold = target.hold_copy
@@ -163,7 +163,7 @@ def test_a_move_loses_and_doubles_nothing_whenever_it_is_interrupted(
             patch.setattr(target, "hold_copy", hold_late)
             patch.setattr(target, "drive_copy", die)
             with pytest.raises(Died):
-                here.executions.migrate(id, to=new)
+                here.executions.move(id, to=new)
         with pytest.raises(NotFound):
             here.executions.show(id)
         assert there.executions.result(id).status == "waiting"
@@ -171,7 +171,7 @@ def test_a_move_loses_and_doubles_nothing_whenever_it_is_interrupted(
             with pytest.raises(Conflict, match="held by process 0 on another store"):
                 there.resume(id)
         # Lists of the other store do not show that the move is not finished.
-        done = command_line("--store", old, "migrate", "--all", "--to", new)
+        done = command_line("--store", old, "move", "--all", "--to", new)
         assert (done.code, f"{id} is in {new} now" in done.err.splitlines()) == (0, True)
         wait_until(lambda: not here.executions.interrupted_moves(to=new))
         bound = "concurrency signals:"
@@ -198,11 +198,11 @@ def test_of_an_execution_that_ends_no_copy_remains(
         with monkeypatch.context() as patch:
             patch.setattr(source, "give_up", die)
             with pytest.raises(Died):
-                here.executions.migrate(id, to=new)
+                here.executions.move(id, to=new)
         assert [one.held for one in there.store.claims("concurrency signals:")] == [True]
         here.executions.cancel(id)
         with pytest.raises(Conflict, match="was cancelled"):
-            here.executions.migrate(id, to=new)
+            here.executions.move(id, to=new)
         wait_until(lambda: not there.store.claims("concurrency signals:"))
         assert there.executions.list(flow="signals", status="waiting").items == []
 
@@ -234,17 +234,17 @@ def test_shared_locks_move_if_no_other_execution_has_or_wants_them(
         there.run(flow, id="blocks")
         here.run(flow, id="holder")
         with pytest.raises(Conflict, match="the lock 'moved' is held by execution blocks"):
-            here.executions.migrate("holder", to=store)
+            here.executions.move("holder", to=store)
         there.executions.cancel("blocks")
         wait_until(lambda: not claims(there))
         for _ in range(2):  # also where it was before
-            here.executions.migrate("holder", to=store)
+            here.executions.move("holder", to=store)
             assert (claims(here), claims(there)) == ([], both)
             check_others_hinder(there, flow, folder)
-            there.executions.migrate("holder", to=folder)
+            there.executions.move("holder", to=folder)
             assert (claims(there), claims(here)) == ([], both)
             check_others_hinder(here, flow, store)
-        here.executions.migrate("holder", to=store)
+        here.executions.move("holder", to=store)
         for title in ("One?", "Two?"):
             assert [wait["title"] for wait in there.executions.result("holder").waits[:1]] == [
                 title
@@ -259,9 +259,9 @@ def check_others_hinder(engine: Engine, flow: Path, other: str | Path) -> None:
     """Check that neither the holder of a lock is moved nor an execution that waits for it."""
     id = engine.run(flow).execution
     with pytest.raises(UsageError, match=f"lock 'moved', for which execution {id} waits"):
-        engine.executions.migrate("holder", to=other)
+        engine.executions.move("holder", to=other)
     with pytest.raises(UsageError, match="waits for the lock 'moved', which execution holder has"):
-        engine.executions.migrate(id, to=other)
+        engine.executions.move(id, to=other)
     engine.executions.cancel(id)
     wait_until(lambda: len(engine.store.claims("global:moved")) == 2)
 
@@ -322,21 +322,21 @@ def test_files_of_environments_move_too(store: str, tmp_path: Path) -> None:
         here.run(flow, id="passed")
         before = workspaces("passed")
         assert len(before) == 3
-        here.executions.migrate("passed", to=store)
+        here.executions.move("passed", to=store)
         assert workspaces("passed") == []
-        there.executions.migrate("passed", to=folder)  # no worker has restored them
+        there.executions.move("passed", to=folder)  # no worker has restored them
         assert workspaces("passed") == before
-        here.executions.migrate("passed", to=store)
+        here.executions.move("passed", to=store)
         for _ in range(2):
             sign(there, "passed")
         assert there.executions.result("passed").outputs == ALL_FILES
         wait_until(lambda: workspaces("passed") == [])
 
         here.run(flow, id="used")
-        here.executions.migrate("used", to=store)
+        here.executions.move("used", to=store)
         sign(there, "used")  # a worker has them, and one of the regions has ended
         assert len(workspaces("used")) == 2
-        there.executions.migrate("used", to=folder)
+        there.executions.move("used", to=folder)
         sign(here, "used")
         assert here.executions.result("used").outputs == ALL_FILES
         assert workspaces("used") == []
@@ -351,7 +351,7 @@ def test_moved_files_are_never_missing_in_silence(
     archives, away = Path(temporal.objects, "workspace"), Path(temporal.objects, "away")
     with Engine(tmp_path / "store", linger=0) as here, Engine(address, linger=0) as there:
         here.run(flow, id="moved")
-        here.executions.migrate("moved", to=address)
+        here.executions.move("moved", to=address)
         archives.rename(away)
         with RunningWorker(address, "--heartbeat", "3s"):
             sign(there, "moved")
@@ -365,7 +365,7 @@ def test_moved_files_are_never_missing_in_silence(
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other host"))
         with RunningWorker(address, "--heartbeat", "3s"):
             with pytest.raises(Conflict, match="the worker that has its environments"):
-                there.executions.migrate("moved", to=tmp_path / "store")
+                there.executions.move("moved", to=tmp_path / "store")
             sign(there, "moved")
             [lost] = there.executions.result("moved").waits
             assert (lost["ran"], lost["error"]["type"]) == ("no", "EnvironmentLost")
@@ -409,13 +409,13 @@ def test_files_are_there_whenever_a_move_is_interrupted(
                 with monkeypatch.context() as patch:
                     patch.setattr(owner, name, die)
                     with pytest.raises(Died):
-                        here.executions.migrate(id, to=two)
+                        here.executions.move(id, to=two)
                 is_here = here.executions.list(status="waiting").items
                 assert bool(is_here) == (number < 4 or (name == "give_up" and not late)), id
                 if is_here and goes_on:
                     sign(here, id)
                 if (name, late) != ("drive_copy", True):  # with which the move ends
-                    assert here.executions.migrate(id, to=two) == id
+                    assert here.executions.move(id, to=two) == id
                 for _ in range(1 if is_here and goes_on else 2):
                     sign(there, id)
                 assert there.executions.result(id).outputs == ALL_FILES, id
@@ -430,7 +430,7 @@ def test_files_of_an_open_environment_stay(tmp_path: Path) -> None:
     with Engine(tmp_path / "one", linger=0) as engine:
         engine.run(flow, id="kept")
         with pytest.raises(Conflict, match=r"an environment of execution kept is open in process"):
-            engine.executions.migrate("kept", to=tmp_path / "two")
+            engine.executions.move("kept", to=tmp_path / "two")
         for _ in range(2):
             sign(engine, "kept")
         assert engine.executions.result("kept").outputs == ALL_FILES
@@ -455,7 +455,7 @@ def test_what_files_cannot_be_moved_is_said_and_nothing_is_lost(
         [box] = state.rglob("workspaces/execution/*/env_*/a/file")
         make(box.parent.parent)
         with pytest.raises(UsageError, match=why):
-            engine.executions.migrate("whole", to=tmp_path / "two")
+            engine.executions.move("whole", to=tmp_path / "two")
         assert engine.executions.result("whole") == before
 
 
@@ -468,7 +468,7 @@ def test_what_cannot_be_moved_is_refused(text: str, why: str, tmp_path: Path) ->
     with Engine(folder, linger=0) as engine:
         before = engine.run(flow, id="stays")
         with pytest.raises((Conflict, UsageError), match=why):
-            engine.executions.migrate("stays", to=tmp_path / "other")
+            engine.executions.move("stays", to=tmp_path / "other")
         assert engine.executions.result("stays") == before
-    refused = flowengine("--store", folder, "migrate", "--to", folder, "stays")
+    refused = flowengine("--store", folder, "move", "--to", folder, "stays")
     assert (refused.code, "both stores are" in refused.err) == (2, True)

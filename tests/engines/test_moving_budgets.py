@@ -83,8 +83,8 @@ def test_it_leaves_the_queue_and_uses_the_budget_of_the_other_store_once(
             with monkeypatch.context() as patched:
                 patched.setattr(SqliteStore, "give_up", die)
                 with pytest.raises(ProcessDied):
-                    here.executions.migrate("moves", to=target)
-            here.executions.migrate("moves", to=target)
+                    here.executions.move("moves", to=target)
+            here.executions.move("moves", to=target)
         finally:
             model.released.set()
             first.join()

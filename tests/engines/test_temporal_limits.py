@@ -174,7 +174,7 @@ def test_a_worker_logs_everything_in_one_form_and_past_times_run(
     with RunningWorker(address, "--log-format", "json") as worker:
         done = command_line("--store", address, "deploy", file)
         assert done.code == 0, done.err
-        done = command_line("--store", address, "flows", "backfill", "flow", "--since", "3d")
+        done = command_line("--store", address, "flows", "schedule", "flow", "--since", "3d")
         assert (done.code, done.out.count("succeeded")) == (0, 3), done.err
         with Engine(address) as engine:
             engine.run(world.make(tmp_path, VALUES), {"large": 1, "small": 0})

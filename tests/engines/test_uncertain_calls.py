@@ -63,7 +63,7 @@ def test_it_shows_tool_and_arguments_with_secrets_masked() -> None:
     wait = killed("steps: [{id: a, call: send, with: {to: ben}}]\n")
     assert (wait["kind"], wait["tool"]) == ("question", "send")
     assert wait["subject"] == {"to": "ben", "key": "Bearer ***"}
-    shown = flowengine("approvals", "show", wait["id"]).stdout
+    shown = flowengine("show", wait["id"]).stdout
     assert "call " in shown
     assert "Bearer ***" in shown
     assert "c4n4ry" not in shown

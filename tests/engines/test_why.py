@@ -20,7 +20,7 @@ def step(action: str, more: str = "") -> str:
     ("effect", "what", "command"),
     [
         ("idempotent", "attempt 1 was running when its process ended", "flowengine resume "),
-        ("once", "it was interrupted. Did it take effect", "--choice fail"),
+        ("once", "it was interrupted. Did it take effect", " fail"),
     ],
 )
 def test_step_whose_process_died_is_told(
@@ -39,7 +39,7 @@ def test_step_whose_process_died_is_told(
         assert what in reason["what"]
         assert command in reason["command"]
         if effect == "once":
-            decide = f"flowengine approvals decide {reason['wait'][:4]} --choice"
+            decide = f"flowengine decide {reason['wait'][:4]}"
             assert list(reason["commands"].items()) == [
                 ("fail", f"{decide} fail"),
                 ("result", f"{decide} result --value JSON"),

@@ -32,7 +32,7 @@ def test_example_has_the_error_and_the_correction_does_not(
     file = write(tmp_path, wrong)
     assert f"[{code}]: " in report
     found, _, hint = flowengine("check", file).err.rpartition("for details: ")
-    assert hint == f"flowengine explain {code}\n"
+    assert hint == f"flowengine check --explain {code}\n"
     if os.environ.get("UPDATE_GOLDEN"):
         (FOLDER / f"{code}.md").write_text(PAGES[code].replace(report, found))
     else:
@@ -67,11 +67,11 @@ def test_each_code_of_the_checker_is_explained() -> None:
 
 
 def test_explain_lists_prints_and_suggests() -> None:
-    listed = flowengine("explain").out.splitlines()
+    listed = flowengine("check", "--explain").out.splitlines()
     assert [line[:4] for line in listed] == sorted(PAGES)
 
-    assert flowengine("explain", "e202").out == PAGES["E202"]
+    assert flowengine("check", "--explain", "e202").out == PAGES["E202"]
 
-    unknown = flowengine("explain", "E99")
+    unknown = flowengine("check", "--explain", "E99")
     assert (unknown.code, unknown.out) == (9, "")
     assert "unknown error code 'E99'" in unknown.err

@@ -130,7 +130,7 @@ outputs:
 
 # Shows F10, T88
 def test_the_file_in_schemas_is_current() -> None:
-    """`flowengine schema -o schemas/flow-1.schema.json` and UPDATE_GOLDEN=1 write it."""
+    """`flowengine check --schema flow > schemas/flow-1.schema.json` or UPDATE_GOLDEN=1."""
     path = ROOT / "schemas" / "flow-1.schema.json"
     text = json.dumps(SCHEMA, indent=2, ensure_ascii=False) + "\n"
 
@@ -140,7 +140,7 @@ def test_the_file_in_schemas_is_current() -> None:
 
 
 def test_the_schema_of_test_cases_is_current_and_fits_the_examples() -> None:
-    """`flowengine schema --tests -o schemas/test-1.schema.json` writes it."""
+    """`flowengine check --schema test > schemas/test-1.schema.json` writes it."""
     path = ROOT / "schemas" / "test-1.schema.json"
     schema = case_schema()
     text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
@@ -159,7 +159,7 @@ def test_the_schema_of_test_cases_is_current_and_fits_the_examples() -> None:
 
 
 def test_the_schema_of_evaluations_is_current_and_fits_the_examples() -> None:
-    """`flowengine schema --evals -o schemas/eval-1.schema.json` writes it."""
+    """`flowengine check --schema eval > schemas/eval-1.schema.json` writes it."""
     path = ROOT / "schemas" / "eval-1.schema.json"
     schema = eval_schema()
     text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

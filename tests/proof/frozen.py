@@ -175,7 +175,7 @@ def _command_line(id: str, other: str | None) -> Iterator[tuple[str, str]]:
     yield "events.json", printed("events", id, "--json")
     yield "show.json", _indented(printed("show", id, "--json"))
     yield "why.json", _indented(printed("why", id, "--json"))
-    yield "graph.json", _indented(printed("graph", id, "--format", "json"))
+    yield "graph.json", _indented(printed("graph", id, "--json"))
     if other is not None:
         yield "diff.txt", printed("diff", other, id)
         yield "diff.json", _indented(printed("diff", other, id, "--json"))

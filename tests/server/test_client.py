@@ -28,7 +28,7 @@ DRIVING = {
     *("folds", "marks", "feed_all", "consulting", "prune", "past_updates"),
     *("newest", "flow_of", "plan", "kept", "may_answer", "summary", "find", "start_due"),
     *("log_in", "needs_login"),  # of the machine that keeps the tokens
-    *("backfill", "migrate", "interrupted_moves", "deployed_flow", "kept_flow"),
+    *("backfill", "move", "interrupted_moves", "deployed_flow", "kept_flow"),
 }
 """Methods that need the store itself, or steps of this process."""
 GROUPS = ("executions", "approvals", "flows")

@@ -274,7 +274,7 @@ class SessionTokens:
             raise oauth.refused(
                 self._place,
                 f"the server requires the scopes {scopes}, and refuses a token that has them. To "
-                "use another account, remove the login with 'flowengine logins remove' first",
+                "use another account, remove the login with 'flowengine logins --remove' first",
             )
 
     def _asked(self, login: Login, server: Mapping[str, Any]) -> NeedsApproval:

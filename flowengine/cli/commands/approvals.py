@@ -8,13 +8,13 @@ from typing import Any
 from flowengine.cli import deciding
 from flowengine.cli.deciding import FILTERS, for_others
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, fixed, many, section, together
+from flowengine.cli.parsing.declared import arg, command, fixed, many, section
 from flowengine.cli.session import CliSession, session_command, session_for_list
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
-from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
+from flowengine.cli.views.approvals import link_text, rows
 from flowengine.cli.views.waits import answers
 from flowengine.engines.infos import LISTED
-from flowengine.engines.results import WaitInfo
+from flowengine.errors import UsageError
 
 
 @command(
@@ -41,10 +41,10 @@ flowengine approve --all --batch documents --dry-run""",
             choices=["execution", "flow"],
         ),
     ),
-    fixed(counts_as="approve"),
+    fixed(counts_as="approve", choice=None),
 )
 def approve_command(arguments: Namespace) -> int:
-    return deciding.run(arguments, None)
+    return deciding.run(arguments)
 
 
 @command(
@@ -53,27 +53,10 @@ def approve_command(arguments: Namespace) -> int:
 flowengine reject a7f3 --comment "not this year"
 flowengine reject a7f3 --attach scan.pdf --as ben""",
     deciding.arguments(fills=False),
-    fixed(counts_as="reject"),
+    fixed(counts_as="reject", choice=None),
 )
 def reject_command(arguments: Namespace) -> int:
-    return deciding.run(arguments, None)
-
-
-@command(
-    "give the result of a call that needs an approval, which is not made, and resume",
-    """\
-flowengine respond 4c1d --value "done by hand"
-flowengine respond 4c1d --value @result.json --comment "paid in cash\"""",
-    deciding.arguments(fills=False),
-    arg(
-        "--value VALUE|@FILE",
-        "the result, which the flow or the agent continues with: JSON, or the text itself if "
-        "it may be text",
-        required=True,
-    ),
-)
-def respond_command(arguments: Namespace) -> int:
-    return deciding.run(arguments, "respond")
+    return deciding.run(arguments)
 
 
 @command(
@@ -116,101 +99,75 @@ def approvals_list_command(arguments: Namespace) -> None:
             err(read.more(arguments.limit))
 
 
-@session_command(
-    "show an approval: its subject, assignees and decision",
-    "flowengine approvals show a7f3",
-    arg("wait ID", "its id, or any unambiguous prefix"),
-)
-def approvals_show_command(session: CliSession, arguments: Namespace) -> None:
-    wait = session.engine.approvals.show(arguments.wait)
-    if arguments.json:
-        return out_json(wait)
-    for line in details(session, wait):
-        out(line)
-    if wait.get("status") == "closed":
-        for line in decision_lines(wait):
-            out(line)
-        return
-    short = session.short_wait(wait["id"])
-    for name, words in answers(session, wait, short):
-        if name != "show":
-            out(f"  {name:11} {session.command(*words)}")
-    for words in edits(wait, short):
-        out(f"  {'edit':11} {session.command(*words)}")
-
-
 @command(
-    "decide with any choice, including questions about uncertain steps",
+    "decide with any choice, of approvals and of questions, and resume the execution",
     """\
-flowengine approvals decide a7f3 --choice later
-flowengine approvals decide 09be --choice result --value '{"id": 7}'
-flowengine approvals decide 4c1d --choice respond --value "done by hand\"""",
-    arg("--choice CHOICE", "id of the choice", required=True),
+flowengine decide a7f3 later
+flowengine decide 09be result --value '{"id": 7}'
+flowengine decide 4c1d respond --value "done by hand"
+flowengine decide --all retry --flow import""",
     deciding.arguments(fills=True),
+    arg("choice CHOICE", "id of the choice"),
     arg(
         "--value VALUE|@FILE",
-        "with the choice 'result' of a question, or 'respond' of a call: the output to "
-        "record for the step, as JSON, or as the text itself if it may be text",
+        "with the choice 'result' of a question, or 'respond' of a call, which is then not made: "
+        "its output, as JSON, or as the text itself if it may be text",
     ),
 )
-def approvals_decide_command(arguments: Namespace) -> int:
-    return deciding.run(arguments, arguments.choice)
+def decide_command(arguments: Namespace) -> int:
+    return deciding.run(arguments)
 
 
-_OWNERSHIP = together(arg("wait ID", "an approval, by any unambiguous prefix"), read.on_behalf())
-
-
-def _say(session: CliSession, wait: WaitInfo) -> None:
-    """Report the last change of an approval's ownership, and how to answer it."""
-    if session.arguments.json:
+@session_command(
+    "claim an approval, release it, or delegate it to another user",
+    """\
+flowengine approvals assign a7f3 --to me
+flowengine approvals assign a7f3 --to anyone
+flowengine approvals assign a7f3 --to ana --comment "on leave" --as ben""",
+    arg("wait ID", "an approval, by any unambiguous prefix"),
+    arg(
+        "--to USER",
+        "me: only I can decide it. anyone: any assignee can, as before. "
+        "user:NAME: this user can decide it in my place",
+        required=True,
+    ),
+    arg("--comment TEXT", "the reason, kept with a delegation to another user"),
+    read.on_behalf(),
+)
+def approvals_assign_command(session: CliSession, arguments: Namespace) -> None:
+    """Change who decides, and report it, with the ways to decide."""
+    approvals = session.engine.approvals
+    if arguments.to in ("me", "anyone"):
+        if arguments.comment is not None:
+            raise UsageError("--comment is kept with a delegation", hint="name a user: --to USER")
+        change = approvals.claim if arguments.to == "me" else approvals.release
+        wait = change(arguments.wait, by=arguments.by)
+    else:
+        to = read.user(arguments.to)
+        wait = approvals.delegate(arguments.wait, to, comment=arguments.comment, by=arguments.by)
+    if arguments.json:
         return out_json(wait)
     short = session.short_wait(wait["id"])
     out(f"{short} {link_text(wait['handed'][-1])}")
-    if wait.get("claimed_by") == session.engine.user and not session.arguments.quiet:
+    if wait.get("claimed_by") == session.engine.user and not arguments.quiet:
         for name, words in answers(session, wait, short):
             err(f"  {name:11} {session.command(*words)}")
 
 
 @session_command(
-    "claim an approval so that no other assignee decides it",
-    "flowengine approvals claim a7f3",
-    _OWNERSHIP,
-)
-def approvals_claim_command(session: CliSession, arguments: Namespace) -> None:
-    wait = session.engine.approvals.claim(arguments.wait, by=arguments.by)
-    return _say(session, wait)
-
-
-@session_command(
-    "release an approval that you have claimed", "flowengine approvals release a7f3", _OWNERSHIP
-)
-def approvals_release_command(session: CliSession, arguments: Namespace) -> None:
-    wait = session.engine.approvals.release(arguments.wait, by=arguments.by)
-    return _say(session, wait)
-
-
-@session_command(
-    "delegate an approval to another user, who decides in your place",
+    "list grants, which approve later calls, with their usage, or revoke one",
     """\
-flowengine approvals delegate a7f3 --to user:ana
-flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben""",
-    _OWNERSHIP,
-    arg("--to USER", "who decides instead: user:NAME", required=True, type=read.user),
-    arg("--comment TEXT", "the reason, kept with the delegation"),
-)
-def approvals_delegate_command(session: CliSession, arguments: Namespace) -> None:
-    wait = session.engine.approvals.delegate(
-        arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
-    )
-    return _say(session, wait)
-
-
-@session_command(
-    "list grants: approvals of later calls, and how often they were used",
-    "flowengine grants list 01k8xq3zn3m0",
+flowengine grants 01k8xq3zn3m0
+flowengine grants --revoke a7f3""",
     arg("execution ID", "the execution (default: grants for all executions of a flow)", nargs="?"),
+    arg(
+        "--revoke GRANT", "revoke this grant, by any unambiguous prefix of its id: calls ask again"
+    ),
+    read.on_behalf("revoke it on behalf of another user"),
 )
-def grants_list_command(session: CliSession, arguments: Namespace) -> None:
+def grants_command(session: CliSession, arguments: Namespace) -> None:
+    if arguments.revoke is not None:
+        return _revoke(session, arguments)
     grants = session.engine.approvals.grants(arguments.execution)
     if arguments.json:
         return out_json(grants)
@@ -226,14 +183,8 @@ def grants_list_command(session: CliSession, arguments: Namespace) -> None:
     out_table(rows, "ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS")
 
 
-@session_command(
-    "revoke a grant: the next call needs an approval again",
-    "flowengine grants revoke a7f3",
-    arg("grant ID", "the grant, by any unambiguous prefix of its id"),
-    read.on_behalf(),
-)
-def grants_revoke_command(session: CliSession, arguments: Namespace) -> None:
-    grant = session.engine.approvals.revoke(arguments.grant, by=arguments.by)
+def _revoke(session: CliSession, arguments: Namespace) -> None:
+    grant = session.engine.approvals.revoke(arguments.revoke, by=arguments.by)
     if arguments.json:
         out_json(grant)
     elif not arguments.quiet:

@@ -1,7 +1,8 @@
-"""`flowengine check` and `explain`: errors in flow files, and what their codes mean."""
+"""`flowengine check`: errors in flow files, what their codes mean, and the schema for editors."""
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Iterator
 from importlib.resources import files
@@ -9,15 +10,18 @@ from typing import Any
 
 from flowengine.agents.actions import TURN
 from flowengine.agents.models.registry import SCRIPTED
+from flowengine.cli.commands.init import as_text
 from flowengine.cli.parsing.arguments import flow_named
-from flowengine.cli.parsing.declared import arg, command, flag
+from flowengine.cli.parsing.declared import arg, command, flag, one_of
 from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
 from flowengine.engines.flows import LoadedFlow
-from flowengine.errors import FlowFileError, NotFound
+from flowengine.errors import FlowFileError, NotFound, UsageError
 from flowengine.flow.cases import flow_files
 from flowengine.flow.compile import CheckResult, check_file
 from flowengine.flow.compile.call_rules import compile_host_rules
 from flowengine.flow.export.definition import expanded
+from flowengine.flow.export.file_schema import case_schema, eval_schema, flow_schema, schema_for
+from flowengine.flow.loading.files import FlowFiles
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, render
 from flowengine.flow.source.yaml_source import read
@@ -28,27 +32,57 @@ from flowengine.sdk.texts.visible_text import printable
 from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 
+SCHEMAS = {"flow": flow_schema, "test": case_schema, "eval": eval_schema}
+"""Kind of a file → makes its schema."""
+
 
 @command(
-    "check flow files without running them: names, types, edges, joins, expressions",
+    "check flow files without running them, or explain an error code",
     """\
 flowengine check expense.yaml
 flowengine check --strict flows
-flowengine check --print expense.yaml""",
+flowengine check --print expense.yaml
+flowengine check --explain E202
+flowengine check --schema test > test-1.schema.json
+flowengine check --schema flow expense.yaml > .flowengine/expense.schema.json""",
     arg(
         "files FILE",
         "flow files or directories of them, or the rules of the host in a rules.yaml",
-        nargs="+",
+        nargs="*",
     ),
     flag("--strict", "treat warnings as errors"),
-    flag("--print", "print the files with all short forms written out"),
+    one_of(
+        flag("--print", "print the files with all short forms written out"),
+        arg(
+            "--explain CODE",
+            "explain error codes such as E202 or W305: the cause, an example and the fix. "
+            "Without one, all codes are listed",
+            nargs="*",
+        ),
+        arg(
+            "--schema",
+            "print the JSON Schema of flow files, test cases or evaluations, for editors. With a "
+            "flow FILE, its own steps, tools and signals are completions",
+            choices=SCHEMAS,
+        ),
+    ),
 )
 def check_command(arguments: Namespace) -> int:
     """Check the files.
 
     Returns:
         The exit code: that of the first file that has errors.
+
+    Raises:
+        UsageError: No file is named, or one to which the option does not apply.
     """
+    if arguments.explain is not None:
+        return _explain(arguments)
+    if arguments.schema is not None:
+        out_text(as_text(_schema(arguments)))
+        return 0
+    if not arguments.files:
+        raise UsageError("name the files to check", hint="see: flowengine check --help")
     codes = []
     found: list[Diagnostic] = []
     files, others = flow_files(arguments.files)
@@ -67,7 +101,7 @@ def check_command(arguments: Namespace) -> int:
         )
     elif found and not arguments.quiet:
         codes_found = " ".join(sorted({finding.code for finding in found}))
-        err(f"for details: flowengine explain {codes_found}")
+        err(f"for details: flowengine check --explain {codes_found}")
     return next((code for code in codes if code), 0)
 
 
@@ -154,20 +188,15 @@ def _host_steps(compiled: CompiledFlow) -> str:
     return printable(f", unsandboxed on this host: {steps}") if steps else ""
 
 
-@command(
-    "explain an error code of check: the cause, an example and the fix",
-    """\
-flowengine explain E202
-flowengine explain""",
-    arg("codes CODE", "codes such as E202 or W305. Without one, all codes are listed", nargs="*"),
-)
-def explain_command(arguments: Namespace) -> None:
+def _explain(arguments: Namespace) -> int:
     """Print the explanations, or the list of all codes."""
+    if arguments.files:
+        raise UsageError("--explain takes codes, and no files", hint="check the files without it")
     pages = explanations()
-    codes = [code.upper() for code in arguments.codes]
+    codes = [code.upper() for code in arguments.explain]
     for code in codes:
         if code not in pages:
-            hint = did_you_mean(code, pages) or "list all codes: flowengine explain"
+            hint = did_you_mean(code, pages) or "list all codes: flowengine check --explain"
             raise NotFound(f"unknown error code {code!r}", hint=hint)
     if arguments.json:
         out_json({code: pages[code] for code in codes or pages})
@@ -176,6 +205,7 @@ def explain_command(arguments: Namespace) -> None:
     else:
         for page in pages.values():
             out(page.partition("\n")[0].removeprefix("# "))
+    return 0
 
 
 def explanations() -> dict[str, str]:
@@ -185,3 +215,22 @@ def explanations() -> dict[str, str]:
         page.name.removesuffix(".md"): page.read_text(encoding="utf-8") for page in folder.iterdir()
     }
     return dict(sorted(pages.items()))
+
+
+def _schema(arguments: Namespace) -> dict[str, Any]:
+    """Return a schema, that of flows with the names declared in a file, which may have errors.
+
+    Raises:
+        UsageError: The file cannot be read as a flow file, or the schema has no names of files.
+    """
+    if not arguments.files:
+        return SCHEMAS[arguments.schema]()
+    if arguments.schema != "flow" or len(arguments.files) > 1:
+        raise UsageError("only --schema flow takes a FILE, and only one", hint="leave out the rest")
+    path = arguments.files[0]
+    folder = os.path.dirname(os.path.abspath(path))
+    file = FlowFiles(Diagnostics()).first(read(path), folder, path)
+    if file is None:
+        raise UsageError(f"{path} is not a flow file", hint=f"flowengine check {path}")
+    others = {alias: value.model for alias, value in file.imports.items() if value is not None}
+    return schema_for(file.model, others)

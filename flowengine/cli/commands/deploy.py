@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from flowengine.cli.commands.flows import show
@@ -21,9 +22,10 @@ from flowengine.cli.terminal.output import (
     results,
     show_error,
 )
-from flowengine.engines.infos import DeployedInfo, UpgradeInfo
+from flowengine.engines.infos import UpgradeInfo
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.export.yaml_text import entry
+from flowengine.journal.store import every_item
 from flowengine.sdk.texts.visible_text import printable
 
 WORDS = {
@@ -162,64 +164,52 @@ def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
     """\
 flowengine deploy report.yaml
 flowengine deploy report.yaml order.yaml && flowengine worker
-flowengine deploy --upgrade report.yaml
-flowengine deploy report@1""",
+flowengine deploy report.yaml && flowengine upgrade report
+flowengine deploy report@1
+flowengine deploy --remove report""",
     arg(
         "flows FLOW",
         "a flow file, which becomes the current version, or ID@VERSION to return to one",
         nargs="+",
     ),
-    flag("--upgrade", "then move open executions of other versions, as 'flowengine upgrade' does"),
+    flag(
+        "--remove",
+        "remove the flows, or earlier versions, named ID or ID@VERSION: nothing starts them any "
+        "more, and open executions continue",
+    ),
 )
-def deploy_command(arguments: Namespace) -> int:
-    """Deploy them, once all of them have proved valid, and show what starts them.
-
-    Returns:
-        The exit code: 0 if all executions that `--upgrade` looked at can be moved.
-    """
+def deploy_command(arguments: Namespace) -> None:
+    """Deploy them, once all of them have proved valid, and show what starts them."""
+    if arguments.remove:
+        return _remove(arguments)
     with CliSession(arguments, make=arguments.flows[0]) as session:
-        if session.is_served:
-            return _deploy_there(session, arguments)
         flows = [load(session, flow) for flow in arguments.flows]
-        deployed, moved = [], []
-        for flow in flows:
+        for flow in [] if session.is_served else flows:
             warn_of_host_steps(session, flow)
             if flow.modules and not arguments.quiet:
                 names = ", ".join(flow.modules)
                 err(f"{flow.id} imports from this host, not from the store: {names}")
-            deployed.append(session.engine.flows.deploy(flow))
-            if arguments.upgrade:
-                moved += session.engine.executions.upgrade(flow)
-        return _report(session, deployed, moved)
+        deployed = [session.engine.flows.deploy(flow) for flow in flows]
+        out_json(deployed) if arguments.json else show(session, deployed)
 
 
-def _deploy_there(session: CliSession, arguments: Namespace) -> int:
-    """Deploy them through a server, as far as its host allows that."""
-    deployed, moved = [], []
-    for flow in arguments.flows:
-        deployed.append(session.engine.flows.deploy(flow))
-        if arguments.upgrade:
-            moved += session.engine.executions.upgrade(deployed[-1]["hash"])
-    return _report(session, deployed, moved)
-
-
-def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
-    """Print the deployed flows and the moved executions."""
-    arguments = session.arguments
+def _remove(arguments: Namespace) -> None:
+    """Remove deployed flows, or versions of them."""
+    with CliSession(arguments) as session:
+        removed = [
+            version for name in arguments.flows for version in session.engine.flows.undeploy(name)
+        ]
     if arguments.json:
-        out_json({"deployed": deployed, "upgraded": moved} if arguments.upgrade else deployed)
-    else:
-        show(session, deployed)
-        if arguments.upgrade:
-            show_moves(session, moved, check=False)
-    return exit_code(moved)
+        out_json(removed)
+    elif not arguments.quiet:
+        err(f"no longer deployed: {', '.join(removed)}")
 
 
 @command(
     "move waiting executions to another store, such as one in Temporal",
     """\
-flowengine migrate --to temporal://127.0.0.1:7233/default 01k8xq7mf4jb
-flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --all""",
+flowengine move --to temporal://127.0.0.1:7233/default 01k8xq7mf4jb
+flowengine --store temporal://127.0.0.1:7233/default move --to other-store --all""",
     arg("executions ID", "an id, or any unambiguous prefix of one", nargs="*"),
     arg(
         "--to STORE",
@@ -228,7 +218,7 @@ flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --
     ),
     flag("--all", "move all executions that wait or are stalled, and finish interrupted moves"),
 )
-def migrate_command(arguments: Namespace) -> int:
+def move_command(arguments: Namespace) -> int:
     """Move them.
 
     Returns:
@@ -250,7 +240,7 @@ def migrate_command(arguments: Namespace) -> int:
             ]
         for execution in dict.fromkeys(executions):
             try:
-                id = session.engine.executions.migrate(execution, to=arguments.to)
+                id = session.engine.executions.move(execution, to=arguments.to)
             except FlowEngineError as error:
                 if len(executions) == 1:
                     raise
@@ -267,13 +257,7 @@ def migrate_command(arguments: Namespace) -> int:
 
 def _resting(session: CliSession) -> list[str]:
     """Return the ids of all executions that wait or are stalled."""
-    ids: list[str] = []
-    for status in ("waiting", "stalled"):
-        after: str | None = None
-        while True:
-            page = session.engine.executions.list(status=status, after=after, limit=200)
-            ids += [item["execution"] for item in page.items]
-            after = page.next
-            if after is None:
-                break
-    return ids
+    executions = session.engine.executions
+    waiting = every_item(lambda after: executions.list(status="waiting", after=after))
+    stalled = every_item(lambda after: executions.list(status="stalled", after=after))
+    return [item["execution"] for item in chain(waiting, stalled)]

@@ -1,15 +1,21 @@
-"""`flowengine diff`: where the histories of two executions diverge."""
+"""`flowengine diff`: where the histories of two executions diverge, and how two flows differ."""
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Iterator
+from difflib import unified_diff
 from typing import Any
 
+from flowengine.cli.commands.run import load
+from flowengine.cli.parsing.arguments import is_deployed, names_python
 from flowengine.cli.parsing.declared import arg, exits
 from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint, results
+from flowengine.engines.flows import load as load_here
 from flowengine.engines.infos import Difference, Parting, Side, StepPair
+from flowengine.flow.export.definition import definition
 from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.texts.visible_text import printable
 
@@ -22,13 +28,14 @@ MOST = 30
 
 
 @session_command(
-    "compare two executions: where their histories diverge, then inputs and outputs side by side",
+    "compare two executions, where their histories diverge, or the definitions of two flows",
     """\
 flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
-flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json""",
+flowengine diff report@1 report@2
+flowengine diff report report.yaml""",
     exits(f"{SAME} if they are the same, {DIFFER} if not"),
-    arg("execution ID1", "one, by any unambiguous prefix"),
-    arg("other_execution ID2", "the other"),
+    arg("execution ID|FLOW", "an execution, or a flow: a file, or a deployed one as ID@VERSION"),
+    arg("other_execution OTHER", "the one to compare it with. Beside a flow, ID is a flow, too"),
 )
 def diff_command(session: CliSession, arguments: Namespace) -> int:
     """Compare them.
@@ -36,13 +43,45 @@ def diff_command(session: CliSession, arguments: Namespace) -> int:
     Returns:
         The exit code: 0 if they are the same, 1 if not.
     """
-    difference = session.engine.executions.diff(arguments.execution, arguments.other_execution)
+    names = arguments.execution, arguments.other_execution
+    if any(map(_is_flow, names)):
+        return _diff_flows(session, names)
+    difference = session.engine.executions.diff(*names)
     if arguments.json:
         out_json(difference)
     else:
         for line in _lines(session, difference):
             out(line)
     return SAME if difference["same"] else DIFFER
+
+
+def _is_flow(name: str) -> bool:
+    """Return whether a name cannot be that of an execution."""
+    is_file = name.endswith((".yaml", ".yml")) or os.path.isfile(name) or names_python(name)
+    return is_file or "@" in name
+
+
+def _diff_flows(session: CliSession, names: tuple[str, str]) -> int:
+    """Compare two flows as text, and return the exit code."""
+    texts, hashes = zip(*(_defined(session, name) for name in names), strict=True)
+    before, after = (text.splitlines() for text in texts)
+    lines = list(unified_diff(before, after, *names, lineterm=""))
+    if session.arguments.json:
+        out_json({"same": not lines, "hashes": hashes, "lines": lines})
+    else:
+        for line in lines:
+            out(line)
+    return DIFFER if lines else SAME
+
+
+def _defined(session: CliSession, name: str) -> tuple[str, str]:
+    """Return the definition and hash of a deployed flow, which a server may have, or of a file."""
+    if session.is_served and is_deployed(name):
+        client: Any = session.engine
+        found = client.flows.definition(name)
+        return found["definition"], found["hash"]
+    flow = load_here(name) if session.is_served else load(session, name)
+    return definition(flow.compiled), flow.form
 
 
 def _lines(session: CliSession, difference: Difference) -> Iterator[str]:

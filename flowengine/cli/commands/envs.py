@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, flag, many
+from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
 from flowengine.cli.sandbox_shell import run_lines, talk
 from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json, writing
@@ -40,11 +40,24 @@ def envs_list_command(session: CliSession, arguments: Namespace) -> None:
 
 
 @session_command(
-    "show an environment: its sandbox, start time and processes",
-    "flowengine envs show analysis",
+    "show an environment: its sandbox, start time and processes, or its screen (--look)",
+    """\
+flowengine envs show analysis
+flowengine envs show box --look
+flowengine envs show browser --look --picture page.png""",
     arg("environment NAME", NAME),
+    flag("--look", "instead, what its browser or terminal shows at the moment"),
+    arg(
+        "--picture FILE",
+        "with --look: write the picture of a browser's window to this file, as PNG",
+        type=Path,
+    ),
 )
 def envs_show_command(session: CliSession, arguments: Namespace) -> None:
+    if arguments.look:
+        return _look(session, arguments)
+    if arguments.picture is not None:
+        raise UsageError("--picture goes with --look", hint="add --look")
     environment = session.engine.open_environment(arguments.environment)
     if arguments.json:
         out_json(environment)
@@ -53,17 +66,7 @@ def envs_show_command(session: CliSession, arguments: Namespace) -> None:
             out(line)
 
 
-@session_command(
-    "look into an environment: what its browser or terminal shows at the moment",
-    """\
-flowengine envs look box
-flowengine envs look browser --picture page.png""",
-    arg("environment NAME", NAME),
-    arg(
-        "--picture FILE", "write the picture of a browser's window to this file, as PNG", type=Path
-    ),
-)
-def envs_look_command(session: CliSession, arguments: Namespace) -> None:
+def _look(session: CliSession, arguments: Namespace) -> None:
     """Ask the process that has it open, and print the answer."""
     screen = session.engine.look_into_environment(arguments.environment)
     file: Path | None = arguments.picture
@@ -164,14 +167,22 @@ def _ended_in_order() -> Iterator[None]:
 
 
 @session_command(
-    "end an environment that was left open",
+    "end an environment that was left open, or all that dead processes left open",
     """\
 flowengine envs release analysis
-flowengine envs release analysis --force""",
-    arg("environment NAME", NAME),
-    flag("--force", "end it even if the process that opened it is alive"),
+flowengine envs release analysis --force
+flowengine envs release --all""",
+    arg("environment NAME", NAME, nargs="?"),
+    one_of(
+        flag("--force", "end it even if the process that opened it is alive"),
+        flag("--all", "end all environments that dead processes left open"),
+    ),
 )
 def envs_release_command(session: CliSession, arguments: Namespace) -> int:
+    if (arguments.environment is None) != arguments.all:
+        raise UsageError("name an environment, or give --all", hint="see: flowengine envs list")
+    if arguments.all:
+        return _reap(session, arguments)
     released = session.engine.release_environment(arguments.environment, force=arguments.force)
     if arguments.json:
         out_json(released)
@@ -183,9 +194,9 @@ def envs_release_command(session: CliSession, arguments: Namespace) -> int:
     return 1 if "error" in released else 0
 
 
-@command("end all environments that dead processes left open", "flowengine envs reap")
-def envs_reap_command(arguments: Namespace) -> int:
-    with CliSession(arguments) as session, failures():
+def _reap(session: CliSession, arguments: Namespace) -> int:
+    """End what dead processes left open, and return the exit code."""
+    with failures():
         reaped = session.engine.environments.reap()
     failed = any("error" in outcome for outcome in reaped)
     if arguments.json:

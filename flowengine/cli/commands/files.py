@@ -18,52 +18,52 @@ from flowengine.sdk.texts.visible_text import printable
 
 
 @session_command(
-    "list the files (artifacts) that an execution keeps, and the steps that they are from",
-    "flowengine files list 01k8xq7mf4jb",
-    arg("execution ID", NEWEST, nargs="?"),
-)
-def files_list_command(session: CliSession, arguments: Namespace) -> None:
-    execution = session.execution(arguments.execution)
-    files = kept_files(session, execution)
-    if arguments.json:
-        return out_json([file._asdict() for file in files])
-    if not files:
-        return err(f"execution {session.short(execution)} keeps no files")
-    rows = [[file.name, str(file.size), file.sha256[:SHORTEST], file.where] for file in files]
-    out_table(rows, "NAME", "BYTES", "SHA-256", "FROM")
-    command = session.command("files", "save", session.short(execution))
-    err(f"to save them in the current directory: {command}")
-
-
-@session_command(
-    "save files (artifacts) that an execution keeps, in a directory",
+    "list the files (artifacts) that an execution keeps, or save them in a directory",
     """\
-flowengine files save 01k8xq7mf4jb
-flowengine files save 01k8xq7mf4jb report.pdf --to reports""",
-    arg("execution ID", "the execution: its id, or any unambiguous prefix"),
+flowengine files 01k8xq7mf4jb
+flowengine files 01k8xq7mf4jb report.pdf --save reports""",
+    arg("execution ID", NEWEST, nargs="?"),
     arg(
         "files FILE",
         f"names of files, or at least {SHORTEST} digits of their SHA-256 (default: all files)",
         nargs="*",
         default=[],
     ),
-    arg(
-        "--to DIR",
-        "the directory, which is created if it is missing (default: the current one)",
-        type=Path,
-        default=Path(),
-    ),
+    arg("--save DIR", "save them in this directory, which is created if it is missing", type=Path),
     flag("--force", "replace files that exist there"),
 )
-def files_save_command(session: CliSession, arguments: Namespace) -> None:
+def files_command(session: CliSession, arguments: Namespace) -> None:
     execution = session.execution(arguments.execution)
     files = chosen(kept_files(session, execution), arguments.files)
-    targets = _targets(files, arguments.to)
+    if not files:
+        return (
+            out_json([])
+            if arguments.json
+            else err(f"execution {session.short(execution)} keeps no files")
+        )
+    if arguments.save is not None:
+        return _save_all(session, execution, files)
+    if arguments.json:
+        return out_json([file._asdict() for file in files])
+    rows = [[file.name, str(file.size), file.sha256[:SHORTEST], file.where] for file in files]
+    out_table(rows, "NAME", "BYTES", "SHA-256", "FROM")
+    command = session.command("files", session.short(execution), "--save", ".")
+    err(f"to save them in the current directory: {command}")
+
+
+def _save_all(session: CliSession, execution: str, files: list[KeptFile]) -> None:
+    """Save files, and print where they are.
+
+    Raises:
+        UsageError: Some exist there.
+    """
+    arguments = session.arguments
+    targets = _targets(files, arguments.save)
     there = [path for path in targets.values() if os.path.lexists(path)]
     if there and not arguments.force:
         names = ", ".join(path.name for path in there)
-        hint = "--force replaces them, and --to DIR names another directory"
-        raise UsageError(f"files exist in {arguments.to}: {names}", hint=hint)
+        hint = "--force replaces them, and --save DIR names another directory"
+        raise UsageError(f"files exist in {arguments.save}: {names}", hint=hint)
     saved = []
     for file, path in targets.items():
         try:
@@ -83,8 +83,6 @@ def files_save_command(session: CliSession, arguments: Namespace) -> None:
             out(printable(str(path)))
     if arguments.json:
         out_json(saved)
-    elif not saved:
-        err(f"execution {session.short(execution)} keeps no files")
 
 
 def _targets(files: list[KeptFile], folder: Path) -> dict[KeptFile, Path]:

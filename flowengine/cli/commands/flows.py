@@ -5,37 +5,24 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from difflib import unified_diff
 from time import time
-from typing import Any, NamedTuple
+from typing import Any
 
-from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import drive_recorded
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.arguments import is_deployed
-from flowengine.cli.parsing.declared import Added, arg, command, exits, flag
+from flowengine.cli.parsing.declared import arg, command, flag, one_of, section
 from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, flush, out, out_json, out_table, when
 from flowengine.cli.views.outcome import EXIT_CODES
-from flowengine.engines.flows import load as load_here
 from flowengine.engines.infos import DeployedInfo, ScheduledStart, StartInfo
 from flowengine.errors import InputError
-from flowengine.flow.export.definition import definition
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.texts.visible_text import printable
 from flowengine.util.blocking import run_on_new_loop
 
 _HASH_SHOWN = 12
-
-
-def _schedule(note: str) -> Added:
-    """Return the option that names a schedule of the flow."""
-    return arg("--schedule EXPR", f"the expression of a schedule ({note})")
-
-
-_FLOW = arg("flow FLOW", "its id")
 
 
 @session_command(
@@ -66,16 +53,6 @@ def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
     if rows:
         out_table(rows, "FLOW", "VERSION", "HASH", "DEPLOYED", "STARTED BY")
     return 0
-
-
-def show_schedules(session: CliSession, starts: Sequence[StartInfo]) -> None:
-    """Print the schedules of a flow, with their next times."""
-    if session.arguments.json:
-        out_json(starts)
-    else:
-        for start in starts:
-            if "schedule" in start:
-                out(_started_by(start))
 
 
 def _started_by(start: StartInfo) -> str:
@@ -121,95 +98,87 @@ def _facts(session: CliSession, name: str) -> dict[str, Any]:
     return dict(zip(_FACTS, parts, strict=True))
 
 
-SAME, DIFFER = 0, 1
+_MOST = 1000
 
 
 @command(
-    "compare the definitions of two deployed versions or files",
+    "show, pause or resume the schedules of a deployed flow, or run it now or for past times",
     """\
-flowengine flows diff report@1 report@2
-flowengine flows diff report report.yaml""",
-    exits(f"{SAME} if they are the same, {DIFFER} if not"),
-    arg("flow FLOW", "a deployed flow, ID or ID@VERSION, or a file"),
-    arg("other OTHER", "the one to compare it with"),
+flowengine flows schedule report
+flowengine flows schedule report --pause
+flowengine flows schedule report --now --schedule '0 9 * * 1-5' --no-resume
+flowengine flows schedule report --since 30d --until 7d --concurrency 4""",
+    arg("flow FLOW", "its id"),
+    one_of(
+        flag("--pause", "pause its schedules"),
+        flag("--resume", "resume its schedules, from their next times on"),
+        flag("--now", "run it now, with the inputs of its schedule"),
+        arg(
+            "--since TIME",
+            "run the past times of its schedules, from this one on: 7d, or a time",
+            type=read.moment,
+        ),
+    ),
+    arg(
+        "--schedule EXPR",
+        "with --now or --since: the expression of a schedule (default: all of them. --now needs "
+        "it if there are several)",
+    ),
+    section(
+        "with --now",
+        flag("--no-resume", "record the execution without running it"),
+        read.LINGER,
+    ),
+    section(
+        "with --since",
+        arg("--until TIME", "last moment (default: now)", type=read.moment),
+        arg(
+            "--concurrency N",
+            "how many executions run at once (default: 1). Executions that wait do not count",
+            type=read.count,
+            default=1,
+        ),
+        arg(
+            "--limit N",
+            f"how many times the range may contain (default: {_MOST})",
+            type=read.count,
+            default=_MOST,
+        ),
+    ),
 )
-def flows_diff_command(arguments: Namespace) -> int:
-    """Compare them.
-
-    Returns:
-        The exit code: 0 if they are the same, 1 if not.
-    """
-    names = arguments.flow, arguments.other
+def flows_schedule_command(arguments: Namespace) -> int:
+    if arguments.since is not None:
+        arguments.linger = 0.0  # an execution that waits makes room for the next time
     with CliSession(arguments) as session:
-        one, other = (_defined(session, name) for name in names)
-    before, after = (definition.text.splitlines() for definition in (one, other))
-    lines = list(unified_diff(before, after, *names, lineterm=""))
+        if arguments.now:
+            return _run_now(session, arguments)
+        if arguments.since is not None:
+            return _run_past(session, arguments)
+        return _schedules(session, arguments)
+
+
+def _schedules(session: CliSession, arguments: Namespace) -> int:
+    """Pause or resume the schedules of a flow, if so asked, and show them with their next times.
+
+    Raises:
+        NotFound: The flow is not deployed.
+    """
+    flows = session.engine.flows
+    change = flows.pause if arguments.pause else flows.resume if arguments.resume else flows.starts
+    starts = [start for start in change(arguments.flow) if "schedule" in start]
+    if not starts:
+        _facts(session, arguments.flow)
     if arguments.json:
-        out_json({"same": not lines, "hashes": [one.hash, other.hash], "lines": lines})
-    else:
-        for line in lines:
-            out(line)
-    return DIFFER if lines else SAME
+        out_json(starts)
+        return 0
+    for start in starts:
+        out(_started_by(start))
+    if not starts:
+        err(f"{arguments.flow} has no schedules")
+    return 0
 
 
-class _Defined(NamedTuple):
-    """A flow as text."""
-
-    text: str
-    hash: str
-
-
-def _defined(session: CliSession, name: str) -> _Defined:
-    """Return a deployed flow, which a server may have, or that of a file."""
-    if session.is_served and is_deployed(name):
-        client: Any = session.engine
-        found = client.flows.definition(name)
-        return _Defined(found["definition"], found["hash"])
-
-    flow = load_here(name) if session.is_served else load(session, name)
-    return _Defined(definition(flow.compiled), flow.form)
-
-
-@session_command(
-    "remove a deployed flow: nothing starts it any more, and open executions continue",
-    """\
-flowengine flows undeploy report
-flowengine flows undeploy report@2""",
-    arg("name NAME", "its id, or ID@VERSION for an earlier version"),
-)
-def flows_undeploy_command(session: CliSession, arguments: Namespace) -> None:
-    removed = session.engine.flows.undeploy(arguments.name)
-    if arguments.json:
-        out_json(removed)
-    elif not arguments.quiet:
-        err(f"no longer deployed: {', '.join(removed)}")
-
-
-@session_command("pause the schedules of a deployed flow", "flowengine flows pause report", _FLOW)
-def flows_pause_command(session: CliSession, arguments: Namespace) -> None:
-    return show_schedules(session, session.engine.flows.pause(arguments.flow))
-
-
-@session_command(
-    "resume the schedules of a deployed flow, from their next times on",
-    "flowengine flows resume report",
-    _FLOW,
-)
-def flows_resume_command(session: CliSession, arguments: Namespace) -> None:
-    return show_schedules(session, session.engine.flows.resume(arguments.flow))
-
-
-@session_command(
-    "run a deployed flow now, with the inputs of its schedule",
-    """\
-flowengine flows trigger report
-flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume""",
-    _FLOW,
-    _schedule("required if it has several"),
-    flag("--no-resume", "record the execution without running it"),
-    read.LINGER,
-)
-def flows_trigger_command(session: CliSession, arguments: Namespace) -> int:
+def _run_now(session: CliSession, arguments: Namespace) -> int:
     execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
     if arguments.no_resume or session.is_served:
         leave_recorded(session, [execution])
@@ -217,69 +186,40 @@ def flows_trigger_command(session: CliSession, arguments: Namespace) -> int:
     return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
-_LIMIT = 1000
-
-
-@command(
-    "run the past times of a deployed flow's schedules, a few at once",
-    """\
-flowengine flows backfill report --since 7d
-flowengine flows backfill report --since 30d --until 7d --concurrency 4""",
-    _FLOW,
-    arg(
-        "--since TIME", "first moment of the range: 7d, or a time", type=read.moment, required=True
-    ),
-    arg("--until TIME", "last moment (default: now)", type=read.moment, default=None),
-    _schedule("default: all of them"),
-    arg(
-        "--concurrency N",
-        "how many executions run at once (default: 1). Executions that wait do not count",
-        type=read.count,
-        default=1,
-    ),
-    arg(
-        "--limit N",
-        f"how many times the range may contain (default: {_LIMIT})",
-        type=read.count,
-        default=_LIMIT,
-    ),
-)
-def flows_backfill_command(arguments: Namespace) -> int:
-    """Run them, and print a line for each when it has ended or waits.
+def _run_past(session: CliSession, arguments: Namespace) -> int:
+    """Run past times, and print a line for each when it has ended or waits.
 
     Returns:
         The exit code: the highest of those that the executions would have.
     """
     moments = arguments.since, arguments.until or int(time() * 1000)
     since, until = (datetime.fromtimestamp(moment / 1000, UTC) for moment in moments)
-    arguments.linger = 0.0
     shown: list[dict[str, Any]] = []
-    with CliSession(arguments) as session:
 
-        def report(started: ScheduledStart) -> None:
-            shown.append(_entry(session, started))
-            if not arguments.json:
-                out("  ".join(shown[-1].values()))
-                flush()  # the next one may take hours
+    def report(started: ScheduledStart) -> None:
+        shown.append(_entry(session, started))
+        if not arguments.json:
+            out("  ".join(shown[-1].values()))
+            flush()  # the next one may take hours
 
-        if session.is_served:
-            client: Any = session.engine
-            for started in client.flows.record_past(
-                arguments.flow, since, until, schedule=arguments.schedule
-            ):
-                report(started)
-        else:
-            run_on_new_loop(
-                session.engine.flows.backfill_async(
-                    arguments.flow,
-                    since,
-                    until,
-                    schedule=arguments.schedule,
-                    concurrency=arguments.concurrency,
-                    limit=arguments.limit,
-                    tell=report,
-                )
+    if session.is_served:
+        client: Any = session.engine
+        for started in client.flows.record_past(
+            arguments.flow, since, until, schedule=arguments.schedule
+        ):
+            report(started)
+    else:
+        run_on_new_loop(
+            session.engine.flows.backfill_async(
+                arguments.flow,
+                since,
+                until,
+                schedule=arguments.schedule,
+                concurrency=arguments.concurrency,
+                limit=arguments.limit,
+                tell=report,
             )
+        )
     if arguments.json:
         out_json(sorted(shown, key=lambda entry: str(entry["time"])))
     elif not shown:

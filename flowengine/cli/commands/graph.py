@@ -10,7 +10,7 @@ from typing import Any
 from flowengine.cli.parsing.arguments import flow_named, is_deployed, names_python
 from flowengine.cli.parsing.declared import arg, command
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import as_json, print_or_write
+from flowengine.cli.terminal.output import out_json, out_text
 from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of
 from flowengine.drawing.dot import dot
 from flowengine.drawing.mermaid import mermaid
@@ -25,30 +25,28 @@ from flowengine.journal.shapes import Sound
     """\
 flowengine graph expense.yaml
 flowengine graph expense@2
-flowengine graph 01k8xq7mf4jb --format svg -o expense.svg
+flowengine graph 01k8xq7mf4jb --format svg > expense.svg
 flowengine graph expense.yaml --format dot | dot -Tpng > expense.png
-flowengine graph expense.yaml --format graphml -o expense.graphml""",
+flowengine graph expense.yaml --format graphml > expense.graphml""",
     arg(
         "what FLOW|ID", "a flow file, a deployed flow (ID, ID@VERSION or its hash), or an execution"
     ),
     arg(
         "--format",
-        "as a picture: mermaid (default), dot, svg, or as data: graphml, json",
-        choices=["mermaid", "dot", "svg", "graphml", "json"],
+        "as a picture: mermaid (default), dot, svg, or as data: graphml, or JSON with --json",
+        choices=["mermaid", "dot", "svg", "graphml"],
         default="mermaid",
     ),
-    arg("-o --output FILE", "write to this file"),
 )
 def graph_command(arguments: Namespace) -> None:
-    format = "json" if arguments.json else arguments.format
     with ExitStack() as stack:
-        text = _as_text(_found(arguments, stack), format)
-    return print_or_write(text, arguments.output, quiet=arguments.quiet)
+        flow = _found(arguments, stack)
+        if arguments.json:
+            return out_json(node_link(flow))
+        out_text(_as_text(flow, arguments.format).rstrip("\n"))
 
 
 def _as_text(flow: Drawn, format: str) -> str:
-    if format == "json":
-        return as_json(node_link(flow)) + "\n"
     if format == "graphml":
         return graphml(flow)
     if format == "mermaid":

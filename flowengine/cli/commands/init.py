@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from argparse import Namespace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from flowengine.cli.parsing.declared import arg, command, flag, one_of
-from flowengine.cli.terminal.output import err, out, out_json, print_or_write
+from flowengine.cli.parsing.declared import arg, command
+from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.errors import UsageError
-from flowengine.flow.export.file_schema import case_schema, eval_schema, flow_schema, schema_for
-from flowengine.flow.loading.files import FlowFiles
-from flowengine.flow.source.diagnostics import Diagnostics
-from flowengine.flow.source.yaml_source import read
+from flowengine.flow.export.file_schema import case_schema, flow_schema
 from flowengine.store_folder import IGNORED
 
 EXAMPLES = {
@@ -100,52 +96,6 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-@command(
-    "print the JSON Schema of flow files, test cases or evaluations, for editors",
-    """\
-flowengine schema -o flow-1.schema.json
-flowengine schema --tests -o test-1.schema.json
-flowengine schema --evals -o eval-1.schema.json
-flowengine schema --for expense.yaml -o .flowengine/expense.schema.json""",
-    one_of(
-        flag("--tests", "the schema of test case files"),
-        flag("--evals", "the schema of evaluation files"),
-        arg(
-            "--for FILE",
-            "include the file's own steps, tools and signals as completions",
-            dest="file",
-        ),
-    ),
-    arg("-o --output FILE", "write to this file"),
-)
-def schema_command(arguments: Namespace) -> None:
-    """Print the schema, or write it."""
-    text = as_text(_schema(arguments))
-    return print_or_write(f"{text}\n", arguments.output, quiet=arguments.quiet)
-
-
-def _schema(arguments: Namespace) -> dict[str, Any]:
-    if arguments.tests:
-        return case_schema()
-    if arguments.evals:
-        return eval_schema()
-    return flow_schema() if arguments.file is None else _schema_for(arguments.file)
-
-
 def as_text(schema: dict[str, Any]) -> str:
     """Return a schema formatted for reading and version control."""
     return json.dumps(schema, indent=2, ensure_ascii=False)
-
-
-def _schema_for(path: str) -> dict[str, Any]:
-    """Return the schema with the names declared in one file, which may have errors.
-
-    Raises:
-        UsageError: It cannot be read as a flow file.
-    """
-    folder = os.path.dirname(os.path.abspath(path))
-    file = FlowFiles(Diagnostics()).first(read(path), folder, path)
-    if file is None:
-        raise UsageError(f"{path} is not a flow file", hint=f"flowengine check {path}")
-    others = {alias: value.model for alias, value in file.imports.items() if value is not None}
-    return schema_for(file.model, others)

@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 
 from flowengine.cli.login_page import log_in_ahead
-from flowengine.cli.parsing.declared import arg, command, many
+from flowengine.cli.parsing.declared import arg, command, many, one_of, section
 from flowengine.cli.terminal.output import err, out_json, out_table, when
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.addresses import execution_of
@@ -17,23 +17,30 @@ from flowengine.settings import current_user
 
 
 @command(
-    "log in at an MCP server before a flow needs it",
+    "list the logins at MCP servers, without their tokens, add one or remove one",
     """\
-flowengine logins add https://mcp.example.com
-flowengine logins add https://mcp.example.com --scope tickets:read --scope tickets:write""",
-    arg("url URL", "the 'url' of the server, as in the flow"),
-    arg("--client-id ID", "the 'client_id' of the flow, if any", default=""),
-    many("--scope SCOPE", "request this scope. Default: those that the server names"),
+flowengine logins
+flowengine logins --add https://mcp.example.com
+flowengine logins --add https://mcp.example.com --scope tickets:read --scope tickets:write
+flowengine logins --remove https://mcp.example.com""",
+    one_of(
+        arg(
+            "--add URL", "log in at the server with this 'url' in a flow, before the flow needs it"
+        ),
+        arg("--remove URL", "remove the login at this server: flows ask for it again"),
+    ),
+    section(
+        "with --add",
+        arg("--client-id ID", "the 'client_id' of the flow, if any", default=""),
+        many("--scope SCOPE", "request this scope. Default: those that the server names"),
+    ),
+    section("with --remove", arg("--user USER", "only the login of this user")),
 )
-def logins_add_command(arguments: Namespace) -> None:
-    key = LoginKey(current_user(), arguments.url, arguments.client_id)
-    log_in_ahead(key, arguments.scope)
-    if not arguments.quiet:
-        err(f"logged in at {printable(key.url)}")
-
-
-@command("list the logins at MCP servers, without their tokens", "flowengine logins list")
-def logins_list_command(arguments: Namespace) -> None:
+def logins_command(arguments: Namespace) -> None:
+    if arguments.add is not None:
+        return _add(arguments)
+    if arguments.remove is not None:
+        return _remove(arguments)
     kept = [login for login in all_logins(err) if login.token is not None]
     views = [
         {
@@ -60,13 +67,14 @@ def logins_list_command(arguments: Namespace) -> None:
     out_table(rows, "SERVER", "USER", "SCOPES", "SINCE", "EXPIRES")
 
 
-@command(
-    "remove a login at an MCP server: flows ask for it again",
-    "flowengine logins remove https://mcp.example.com",
-    arg("url URL", "the server"),
-    arg("--user USER", "only the login of this user"),
-)
-def logins_remove_command(arguments: Namespace) -> None:
+def _add(arguments: Namespace) -> None:
+    key = LoginKey(current_user(), arguments.add, arguments.client_id)
+    log_in_ahead(key, arguments.scope)
+    if not arguments.quiet:
+        err(f"logged in at {printable(key.url)}")
+
+
+def _remove(arguments: Namespace) -> None:
     """Remove it.
 
     Raises:
@@ -76,12 +84,12 @@ def logins_remove_command(arguments: Namespace) -> None:
     keys = [
         login.key
         for login in all_logins(err)
-        if login.url == arguments.url and user in (None, login.user)
+        if login.url == arguments.remove and user in (None, login.user)
     ]
     removed = [key for key in keys if forget_tokens(key)]
     if not removed:
         raise NotFound(
-            f"there is no login at {arguments.url}", hint="list them: flowengine logins list"
+            f"there is no login at {arguments.remove}", hint="list them: flowengine logins"
         )
     if arguments.json:
         out_json([key._asdict() for key in removed])

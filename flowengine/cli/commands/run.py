@@ -10,7 +10,7 @@ from typing import Any, cast
 from flowengine.cli.driving.drive import drive, warn_of_host_steps
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
+from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint
 from flowengine.cli.views.outcome import as_object
@@ -41,12 +41,8 @@ echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -""",
     ),
     many("--label K=V", "a label for lists", type=read.assignment),
     read.MODEL,
-    one_of(
-        flag("--detach", "run it in the background and print its id"),
-        flag("--no-resume", "record the execution without running it, and print its id"),
-    ),
+    flag("--no-resume", "record the execution without running it, and print its id"),
     read.DRIVING,
-    flag("--events", "print every event as a line of JSON instead of the outputs"),
 )
 def run_command(arguments: Namespace) -> int:
     labels = dict(arguments.label) | read.model_labels(arguments.model)
@@ -58,18 +54,15 @@ def run_command(arguments: Namespace) -> int:
         inputs = read.inputs(flow.inputs, arguments.input) | _files(session, arguments)
         if arguments.id is not None:
             warn_of_other_form(session, flow, arguments.id)
-        if arguments.detach or arguments.no_resume:
+        if arguments.no_resume:
             execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
-            if arguments.detach:
-                return detach(session, flow, execution)
-
             leave_recorded(session, [execution])
             return _report_id(session, execution)
         warn_of_host_steps(session, flow)
         return drive(
             session,
             lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels),
-            ask=not arguments.no_interactive and not arguments.events,
+            ask=not arguments.no_interactive,
         )
 
 
@@ -148,34 +141,3 @@ def warn_of_other_form(session: CliSession, flow: LoadedFlow, execution: str) ->
         move = session.command("upgrade", session.arguments.flow, execution)
         text += f" (to move it to the changed flow: {move})"
     err(f"{paint('warning:', 'yellow')} {text}")
-
-
-def detach(session: CliSession, flow: LoadedFlow, execution: str) -> int:
-    """Start a background process that drives a recorded execution."""
-    import subprocess
-    import sys
-
-    arguments = session.arguments
-    command = [sys.executable, "-m", "flowengine", "resume", execution, "--no-interactive"]
-    for option in ("store", "durability"):
-        value = getattr(arguments, option)
-        if value:
-            command += [f"--{option}", value]
-    for label in arguments.offers:
-        command += ["--offers", label]
-    if arguments.linger is not None:
-        command += ["--linger", f"{int(arguments.linger * 1000)}ms"]
-    with open(os.devnull, "r+b") as nothing:
-        subprocess.Popen(
-            command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
-        )
-    if not arguments.quiet:
-        short = session.short(execution)
-        err(f"execution {paint(short, 'bold')} {flow.id} runs in the background")
-        err(f"  look   {session.command('show', short)}")
-    if arguments.json:
-        record = session.engine.executions.result(execution)
-        out_json({key: value for key, value in record._asdict().items() if key != "due"})
-    else:
-        out(execution)
-    return 0

@@ -1,4 +1,4 @@
-"""Commands that run until stopped: the server, a worker, and MCP over standard input."""
+"""Commands that run until stopped: the server, also of MCP over standard input, and a worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from io import TextIOWrapper
 
 from flowengine import __version__
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, flag, many
+from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
@@ -56,8 +56,16 @@ def _address(text: str) -> tuple[str, int]:
     """\
 flowengine deploy expense.yaml refund.yaml && flowengine serve --worker
 flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --hostname flows.example.com
-flowengine serve --port 0""",
-    flag("--worker", "also drive the executions, as 'flowengine worker' does, for a first try"),
+flowengine serve --port 0
+flowengine serve --mcp""",
+    one_of(
+        flag(
+            "--mcp",
+            "instead, offer deployed flows as tools of an MCP server over standard input and "
+            "output. The options of the page do not apply",
+        ),
+        flag("--worker", "also drive the executions, as 'flowengine worker' does, for a first try"),
+    ),
     arg(
         "--host ADDRESS",
         "address to listen on (default: 127.0.0.1). Any but this machine's own needs TLS or "
@@ -84,7 +92,9 @@ flowengine serve --port 0""",
     ),
 )
 def serve_command(arguments: Namespace) -> int:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT, or with `--mcp` until standard input ends."""
+    if arguments.mcp:
+        return _serve_mcp(arguments)
     from flowengine.page.site import Site
     from flowengine.server.mcp.http import mcp_routes
     from flowengine.server.running import Ready, Serving, check, serve
@@ -122,6 +132,18 @@ def serve_command(arguments: Namespace) -> int:
             worker,
         )
     return 0 if worker is None else worker.result()
+
+
+def _serve_mcp(arguments: Namespace) -> int:
+    """Serve MCP until standard input ends."""
+    from flowengine.server.mcp.stdio import serve_stdio
+
+    output = results()
+    if isinstance(output, TextIOWrapper):
+        output.reconfigure(encoding="utf-8")  # regardless of the locale
+    with CliSession(arguments) as session:
+        serve_stdio(session.engine, output, lambda id: session.command("show", id))
+    return 0
 
 
 DRAIN = 30.0
@@ -388,25 +410,3 @@ async def _answering(
     async with health.answering(health.routes(is_ready, measures), host, port) as port:
         log("http", address=f"{host}:{port}")
         yield
-
-
-@command(
-    "offer deployed flows as tools of an MCP server, over standard input and output",
-    """\
-flowengine deploy expense.yaml && flowengine mcp
-flowengine mcp --store /srv/expense/.flowengine""",
-)
-def mcp_command(arguments: Namespace) -> None:
-    """Serve until standard input ends."""
-    from flowengine.server.mcp.stdio import serve_stdio
-
-    output = results()
-    if isinstance(output, TextIOWrapper):
-        output.reconfigure(encoding="utf-8")  # regardless of the locale
-    with CliSession(arguments) as session:
-        serve_stdio(
-            session.engine,
-            output,
-            lambda id: session.command("show", id),
-            lambda id: session.command("approvals", "show", id),
-        )

@@ -6,18 +6,13 @@ import json
 from argparse import Namespace
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import Added, arg
+from flowengine.cli.parsing.declared import arg, flag
 from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, out, out_json, out_table, out_text, when
 from flowengine.runner.stored_sessions import Sessions
 from flowengine.sdk.texts.visible_text import printable
 
 _NAME = arg("name NAME", "name of the session")
-
-
-def _drop(default: int) -> Added:
-    help = f"leave out the user's newest N messages, with their answers (default: {default})"
-    return arg("--drop N", help, type=int, default=default)
 
 
 @session_command(
@@ -59,7 +54,12 @@ def sessions_show_command(session: CliSession, arguments: Namespace) -> None:
     "flowengine sessions branch ana ana-2 --drop 1",
     _NAME,
     arg("to TO", "name of the new session"),
-    _drop(0),
+    arg(
+        "--drop N",
+        "leave out the user's newest N messages, with their answers (default: 0)",
+        type=int,
+        default=0,
+    ),
 )
 def sessions_branch_command(session: CliSession, arguments: Namespace) -> None:
     Sessions(session.engine).branch(arguments.name, arguments.to, drop=arguments.drop)
@@ -67,27 +67,16 @@ def sessions_branch_command(session: CliSession, arguments: Namespace) -> None:
 
 
 @session_command(
-    "remove the newest messages of a session, with their answers",
-    "flowengine sessions trim ana --drop 2",
+    "end a session, which can still be shown and branched, or delete it",
+    """\
+flowengine sessions end ana
+flowengine sessions end ana --delete""",
     _NAME,
-    _drop(1),
-)
-def sessions_trim_command(session: CliSession, arguments: Namespace) -> None:
-    Sessions(session.engine).trim(arguments.name, arguments.drop)
-    out(printable(f"{arguments.name}: trimmed"))
-
-
-@session_command(
-    "end a session, which can still be shown and branched", "flowengine sessions end ana", _NAME
+    flag("--delete", "delete it and all that is stored of it"),
 )
 def sessions_end_command(session: CliSession, arguments: Namespace) -> None:
-    result = Sessions(session.engine).end(arguments.name)
-    out(printable(f"{arguments.name}: {result.status}"))
-
-
-@session_command(
-    "delete a session and all that is stored of it", "flowengine sessions delete ana", _NAME
-)
-def sessions_delete_command(session: CliSession, arguments: Namespace) -> None:
-    Sessions(session.engine).delete(arguments.name)
-    out(printable(f"{arguments.name}: deleted"))
+    sessions = Sessions(session.engine)
+    if arguments.delete:
+        sessions.delete(arguments.name)
+    did = "deleted" if arguments.delete else sessions.end(arguments.name).status
+    out(printable(f"{arguments.name}: {did}"))

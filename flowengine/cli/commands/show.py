@@ -1,9 +1,11 @@
-"""`flowengine show` and `why`: everything about an execution, and its open waits."""
+"""`flowengine show` and `why`: an execution with its open waits, or an approval."""
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, get_args
 
 from flowengine.agents.actions import text_in, told, usage_of
@@ -22,10 +24,18 @@ from flowengine.cli.terminal.output import (
     results,
     when,
 )
-from flowengine.cli.views.approvals import expiry, standing, with_tool
+from flowengine.cli.views.approvals import (
+    decision_lines,
+    details,
+    edits,
+    expiry,
+    standing,
+    with_tool,
+)
 from flowengine.cli.views.outcome import output_entry
 from flowengine.cli.views.waits import (
     again_lines,
+    answers,
     described,
     evidence_lines,
     is_overdue,
@@ -35,6 +45,7 @@ from flowengine.cli.views.waits import (
 )
 from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo, StepOrder
 from flowengine.engines.results import WaitInfo
+from flowengine.errors import NotFound, UsageError
 from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.kernel.notation.times import parse_duration, parse_time
@@ -42,12 +53,13 @@ from flowengine.sdk.texts.visible_text import printable
 
 
 @session_command(
-    "show an execution: its status, steps, waits, outputs and error",
+    "show an execution: its status, steps, waits, outputs and error, or an approval",
     """\
 flowengine show 01k8xq7mf4jb
+flowengine show a7f3
 flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read
 flowengine show 01k8xq7mf4jb --sort time --limit 10""",
-    arg("execution ID", NEWEST, nargs="?"),
+    arg("execution ID", f"{NEWEST}, or that of an approval", nargs="?"),
     arg("--step ADDRESS", "only this step, with its input, and each attempt with its log"),
     arg("--status STATUS", "only steps with this status"),
     arg("--kind KIND", "only steps of this kind"),
@@ -59,8 +71,11 @@ flowengine show 01k8xq7mf4jb --sort time --limit 10""",
     arg("--limit N", "maximum number of steps", type=int),
 )
 def show_command(session: CliSession, arguments: Namespace) -> None:
+    named = _named(session, arguments)
+    if not isinstance(named, str):
+        return _show_wait(session, named)
     info = session.engine.executions.show(
-        session.execution(arguments.execution),
+        named,
         step=arguments.step,
         status=arguments.status,
         kind=arguments.kind,
@@ -73,6 +88,60 @@ def show_command(session: CliSession, arguments: Namespace) -> None:
     lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
     for line in lines:
         out(line)
+
+
+_WAIT_ID = re.compile("[0-9a-f]+")
+"""The form of the ids of approvals. The id of an execution may have it, too."""
+
+
+def _named(session: CliSession, arguments: Namespace) -> str | WaitInfo:
+    """Return the id of the execution, or the approval, that the command line names.
+
+    Raises:
+        NotFound: There is none.
+        UsageError: The id is a prefix of both.
+    """
+    id = arguments.execution
+    options = ("step", "status", "kind", "sort", "limit")
+    of_execution = any(getattr(arguments, option) is not None for option in options)
+    if id is None or of_execution or not _WAIT_ID.fullmatch(id):
+        return session.execution(id)
+    found: dict[str, str | WaitInfo] = {}
+    hint = None
+    try:
+        execution = session.execution(id)
+        found[execution] = execution
+    except NotFound as error:
+        hint = error.hint
+    with suppress(NotFound):
+        wait = session.engine.approvals.show(id)
+        found[wait["id"]] = wait
+    if not found:
+        place = session.place
+        raise NotFound(f"there is no execution or approval {id!r} in {place}", hint=hint)
+    if len(found) > 1 and id not in found:
+        raise UsageError(
+            f"{id!r} is a prefix of several ids: {', '.join(found)}", hint="use a longer prefix"
+        )
+    return found.get(id) or next(iter(found.values()))
+
+
+def _show_wait(session: CliSession, wait: WaitInfo) -> None:
+    """Print an approval, the decision, or the commands that decide."""
+    if session.arguments.json:
+        return out_json(wait)
+    for line in details(session, wait):
+        out(line)
+    if wait.get("status") == "closed":
+        for line in decision_lines(wait):
+            out(line)
+        return
+    short = session.short_wait(wait["id"])
+    for name, words in answers(session, wait, short):
+        if name != "show":
+            out(f"  {name:11} {session.command(*words)}")
+    for words in edits(wait, short):
+        out(f"  {'edit':11} {session.command(*words)}")
 
 
 def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:

@@ -16,7 +16,6 @@ from flowengine.cli.terminal.output import (
     err,
     error_text,
     first_line,
-    out_json_line,
     out_text,
     paint,
     when,
@@ -70,7 +69,6 @@ class ProgressDisplay:
         self._verbose = session.arguments.verbose
         self._width = ADDRESS_WIDTH
         self._key_width = KEY_WIDTH[True]
-        self._events = getattr(session.arguments, "events", False)
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
         self._evidence: dict[tuple[str, str], dict[str, Any]] = {}
@@ -140,7 +138,7 @@ class ProgressDisplay:
 
     def text(self, text: str) -> None:
         """Show text that a step prints, as part of the results."""
-        if self.session.arguments.json or self._events:
+        if self.session.arguments.json:
             for line in text.split("\n"):
                 self.line(line)
         else:
@@ -178,8 +176,6 @@ class ProgressDisplay:
         self.line(f"execution {name} {flow_name(record.flow)}{version}{parent}")
 
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
-        if self._events:
-            out_json_line(entry)
         if entry["type"] == "warning" and inspection.steps.concerns_others(entry):
             self.line(f"{paint('warning:', 'yellow')} {first_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):

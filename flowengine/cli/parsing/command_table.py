@@ -22,31 +22,25 @@ GROUPS = {
     title: words.split(", ")
     for title, words in {
         "Start here": "init, run, approvals list, approve, why, serve",
-        "Run": "chat, resume, signal, cancel, retry, fork, upgrade, migrate, worker",
-        "Deploy": "deploy, flows list, flows show, flows diff, flows undeploy, flows pause, "
-        "flows resume, flows trigger, flows backfill",
-        "Serve": "mcp, tokens create, tokens list, tokens revoke",
-        "Decide": "reject, respond, approvals show, approvals decide, approvals claim, "
-        "approvals release, approvals delegate, grants list, grants revoke, logins add, "
-        "logins list, logins remove",
-        "Inspect": "list, show, budgets, events, diff, graph, files list, files save",
-        "Sessions": "sessions list, sessions show, sessions branch, sessions trim, sessions end, "
-        "sessions delete",
-        "Environments": "envs list, envs show, envs look, envs shell, envs release, envs reap",
-        "Authoring": "check, explain, test, eval, schema",
+        "Run": "chat, resume, signal, cancel, retry, fork, upgrade, move, worker",
+        "Deploy": "deploy, flows list, flows show, flows schedule",
+        "Serve": "tokens create, tokens list, tokens revoke",
+        "Decide": "reject, decide, approvals assign, grants, logins",
+        "Inspect": "list, show, budgets, events, diff, graph, files",
+        "Sessions": "sessions list, sessions show, sessions branch, sessions end",
+        "Environments": "envs list, envs show, envs shell, envs release",
+        "Authoring": "check, test, eval",
         "Maintenance": "doctor, prune, completion",
     }.items()
 }
 _MODULES = {
     words: module
     for module, several in {
-        "approvals": "approve, reject, respond, grants list, grants revoke",
+        "approvals": "approve, reject, decide, grants",
         "continuing": "resume, cancel, retry, fork",
-        "deploy": "upgrade, migrate",
-        "serving": "serve, worker, mcp",
+        "deploy": "upgrade, move",
+        "serving": "serve, worker",
         "show": "why",
-        "init": "schema",
-        "check": "explain",
         "upkeep": "doctor, prune, completion",
     }.items()
     for words in several.split(", ")
@@ -55,19 +49,15 @@ _MODULES = {
 STORE_COMMANDS = {
     "chat": "a worker runs the agent: run its flow, and continue the conversation on the page",
     "eval": "it runs the flows on this machine",
-    "migrate": "it needs both stores",
+    "move": "it needs both stores",
     "worker": "it needs the store",
-    "serve": "it needs the store",
-    "mcp": "clients use the server's own /mcp",
+    "serve": "it needs the store, and MCP clients use the server's own /mcp",
     "envs shell": "it opens a sandbox on this machine",
-    "envs reap": "a worker ends the environments it left open, and 'envs release' ends one",
     "prune": "users who can write to the store delete from it",
     "sessions list": "their executions are: flowengine list --flow sessions",
     "sessions show": "show their execution: flowengine show ID",
     "sessions branch": "fork their execution: flowengine fork ID",
-    "sessions trim": "users who can write to the store delete from it",
     "sessions end": "cancel their execution: flowengine cancel ID",
-    "sessions delete": "users who can write to the store delete from it",
 }
 """Commands that need a store → why. All others also work against a server, or without a store."""
 STORE_OPTIONS = {
@@ -76,15 +66,14 @@ STORE_OPTIONS = {
     "--linger": "a worker runs the steps",
     "--offers": "a worker runs the steps",
     "--workdir": "a worker runs the steps, in its own directories",
-    "flows backfill --concurrency": "its workers determine how many run",
+    "envs release --all": "a worker ends the environments it left open",
+    "flows schedule --concurrency": "its workers determine how many run",
     "events --otel": "it is made from the store",
     "resume --due": "a worker resumes due executions",
-    "run --events": "read them with: flowengine events ID --follow",
     "signal --file": "deploy the flow first: flowengine deploy FILE",
 }
 """Options that need a store, of one command or of all → why."""
-_LOGINS = ("logins add", "logins list", "logins remove")
-STORELESS = frozenset({*GROUPS["Authoring"], *_LOGINS, "init", "completion", "doctor"} - {"eval"})
+STORELESS = frozenset({"check", "test", "logins", "init", "completion", "doctor"})
 """Commands that work without a store or a server."""
 COMMANDS = {
     words: _MODULES.get(words, words.split()[0]) for group in GROUPS.values() for words in group
@@ -100,8 +89,7 @@ SYNONYMS = {
         "check": "lint validate verify",
         "diff": "compare",
         "events": "history logs",
-        "files list": "artifacts",
-        "files save": "download export",
+        "files": "artifacts download export",
         "fork": "replay reset",
         "graph": "draw",
         "init": "create new",

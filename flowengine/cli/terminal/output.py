@@ -241,26 +241,6 @@ def writing(path: str | Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be written: {why}") from None
 
 
-def print_or_write(text: str, path: str | None, *, quiet: bool) -> None:
-    """Print a text, or write it to a file that the command line names.
-
-    Args:
-        text: Ends with a line feed.
-        path: The file. None: standard output.
-        quiet: Do not report where it was written.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    if path is None:
-        out_text(text.rstrip("\n"))
-        return
-    with writing(path), open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    if not quiet:
-        err(f"written to {path}")
-
-
 def is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()

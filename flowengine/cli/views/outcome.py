@@ -38,8 +38,6 @@ def show_outcome(session: CliSession, result: ExecutionResult) -> int:
     if session.arguments.json:
         out_json(as_object(session, result))
         return code
-    if getattr(session.arguments, "events", False):
-        return code
     if result.ended:
         took = ""
         if not session.is_served:

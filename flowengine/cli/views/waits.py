@@ -148,7 +148,7 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
     """
     kind, execution = wait["kind"], session.short(wait["execution"])
     if kind in DECIDABLE:
-        yield "show", ["approvals", "show", short]
+        yield "show", ["show", short]
         if "due" in wait and is_overdue(wait["due"]):
             if _is_by_worker(session):
                 return
@@ -157,7 +157,7 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
         if is_tried_again(wait) and not inspection.reasons.needs_program(wait):
             yield "try again", ["resume", execution]
         if wait.get("claim") and "claimed_by" not in wait:
-            yield "claim", ["approvals", "claim", short]
+            yield "claim", ["approvals", "assign", short, "--to", "me"]
         for choice in wait.get("choices", []):
             if choice["id"] == "retry" and is_tried_again(wait):
                 continue  # resuming does that
@@ -215,9 +215,7 @@ def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
     for command in ("approve", "reject"):
         if only_choice(wait, command) == choice:
             return [command, short]
-    if choice["id"] == "respond" and "tool" in wait:
-        return ["respond", short]
-    return ["approvals", "decide", short, "--choice", str(choice["id"])]
+    return ["decide", short, str(choice["id"])]
 
 
 def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:

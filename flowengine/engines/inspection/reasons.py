@@ -328,9 +328,9 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
     fields = "".join(f" --form {quote(name)}=VALUE" for name in required)
     command = f"flowengine approve {wait}{fields}"
     if approve is None:
-        command = f"flowengine approvals decide {wait} --choice {record['choices'][0]['id']}"
+        command = f"flowengine decide {wait} {record['choices'][0]['id']}"
     if record.get("claim") and "claimed_by" not in record:
-        command = f"flowengine approvals claim {wait}"
+        command = f"flowengine approvals assign {wait} --to me"
         who += ", once it is claimed"
     because = f" (asked by {record['rule']})" if "rule" in record else ""
     return {
@@ -356,9 +356,8 @@ def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
             "wakes": _AVAILABLE,
             "command": f"flowengine resume {id}",
         }
-    decide = f"flowengine approvals decide {wait} --choice"
     choices = sorted(choice["id"] for choice in record["choices"])
-    commands = {choice: f"{decide} {choice}" for choice in choices}
+    commands = {choice: f"flowengine decide {wait} {choice}" for choice in choices}
     if "result" in commands:
         commands["result"] += " --value JSON"
     meanings = ", ".join(f"'{choice}' {_MEANINGS[choice]}" for choice in choices)

@@ -91,7 +91,7 @@ def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
         raise Conflict(
             f"{id} has to be claimed before it can be decided",
             hint=Hint(
-                f"claim it: flowengine approvals claim {id}",
+                f"claim it: flowengine approvals assign {id} --to me",
                 http=f"claim it: POST /v1/approvals/{id}/claim",
             ),
         )
@@ -175,7 +175,7 @@ def _changes(wait: ListedWait, event: Mapping[str, Any], settings: Settings) -> 
     if not wait.open:
         raise Conflict(
             f"{wait.id} is closed",
-            hint=Hint(f"flowengine approvals show {wait.id}", http=f"GET /v1/approvals/{wait.id}"),
+            hint=Hint(f"flowengine show {wait.id}", http=f"GET /v1/approvals/{wait.id}"),
             standing=wait,
         )
     if what == "released":
@@ -232,7 +232,7 @@ def _check_holder(record: Mapping[str, Any], id: str, user: str) -> None:
         f"{id} is claimed by {holder} since {since}",
         standing={"claimed_by": holder, "at": since},
         hint=Hint(
-            f"{holder} may release it: flowengine approvals release {id}",
+            f"{holder} may release it: flowengine approvals assign {id} --to anyone",
             http=f"{holder} may release it: POST /v1/approvals/{id}/release",
         ),
     )

@@ -162,7 +162,7 @@ def check_decidable(id: str, kind: str) -> None:
         raise Conflict(
             f"{id} waits for {_OTHERS[kind]}, not for a decision",
             hint=Hint(
-                f"see what ends it: flowengine approvals show {id}",
+                f"see what ends it: flowengine show {id}",
                 http=f"see what ends it: GET /v1/approvals/{id}",
             ),
         )

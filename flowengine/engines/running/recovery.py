@@ -253,7 +253,7 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
             "at": now,
             "about": "environment",
             "message": f"environment '{error.resource_key}' could not be closed ({error.error}). "
-            "Closing it is retried. To end the rest after that: flowengine envs reap",
+            "Closing it is retried. To end the rest after that: flowengine envs release --all",
         }
         for error in failed
     ]

@@ -255,7 +255,8 @@ def _read(path: str) -> Login | None:
         return login
     except (OSError, ValueError, TypeError, RecursionError):
         raise StoreError(
-            f"{path} is not a login", hint="remove it, and log in again: flowengine logins add URL"
+            f"{path} is not a login",
+            hint="remove it, and log in again: flowengine logins --add URL",
         ) from None
 
 

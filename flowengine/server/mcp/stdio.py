@@ -17,19 +17,13 @@ from flowengine.server.records import ServerRecords, server_folder
 from flowengine.util.blocking import run_on_new_loop
 
 
-def serve_stdio(
-    engine: Engine,
-    output: TextIO,
-    execution_link: Callable[[str], str],
-    approval_link: Callable[[str], str],
-) -> None:
+def serve_stdio(engine: Engine, output: TextIO, link: Callable[[str], str]) -> None:
     """Serve until standard input ends.
 
     Args:
         engine: The store's engine. Its user calls, with all rights.
         output: Where answers are written.
-        execution_link: Id of an execution → the command that shows it.
-        approval_link: Id of an approval → the command that shows it.
+        link: Id of an execution or an approval → the command that shows it.
     """
     records = ServerRecords(server_folder(engine.store.location))
     try:
@@ -37,7 +31,7 @@ def serve_stdio(
 
         async def run() -> None:
             application = Application(engine, records, Hosts(frozenset()), token)
-            caller = Caller(application.identity.local(), "", execution_link, approval_link)
+            caller = Caller(application.identity.local(), "", link, link)
             server = mcp_server(ToolCalls(application), lambda ctx: caller)
             async with stdio_server(stdout=anyio.wrap_file(output)) as (read, write):
                 await server.run(read, write, server.create_initialization_options())
