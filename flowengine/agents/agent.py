@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -121,7 +121,7 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
                 raise AttributeError(message)
             return super().__getattr__(name)
 
-    model: str | list[str] = Field(
+    model: str | Annotated[list[str], Field(min_length=1)] = Field(
         default_factory=lambda: os.environ.get(MODEL_VARIABLE) or "gpt-4o"
     )
     """The model, or a list: the others are its fallbacks, in order. Default: the value of

@@ -158,8 +158,9 @@ def wrong_values(error: InvalidFields, given: Mapping[str, Any], *, default: str
         value, place = each["input"], str(field)
         is_agent = each["type"] in ("model_type", "is_instance_of")  # or a handoff to one
         text = "must be an Agent" if is_agent else predicate(each)
-        if inside and isinstance(inside[0], int):
-            place = f"{field}[{inside[0]}]"
+        index = next((item for item in inside if isinstance(item, int)), None)
+        if index is not None:
+            place = f"{field}[{index}]"
             if not isinstance(given[str(field)], Sequence):  # an agent is a series of its fields
                 text, value, place = "must be a list", given[str(field)], str(field)
         if text == "must be a list":
@@ -173,6 +174,7 @@ def wrong_values(error: InvalidFields, given: Mapping[str, Any], *, default: str
     faults = [
         f"{place} {' or '.join(texts).replace(' or must be', ' or')}, not {in_words(values[place])}"
         for place, texts in wanted.items()
+        if not any(other.startswith(f"{place}[") for other in wanted)
     ]
     return UsageError(
         f"agent {in_words(given.get('name', default))}: {'; '.join(faults)}", hint=hint

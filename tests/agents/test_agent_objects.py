@@ -256,6 +256,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Agent(instructions=5, repeats=-1),  # type: ignore[arg-type]
         "write one text, or a function that returns it",
     ),
+    "agent 'Agent': model[1] must be text, not 3": (
+        lambda: Agent(model=["openai/gpt-4o", 3]),  # type: ignore[list-item]
+        "write the name of one: Agent(model='openai/gpt-5')",
+    ),
     "agent 'Agent': checks[0] is an object": (
         lambda: Agent(checks=[object()]),
         "say {'before': function} or {'after': function}",
