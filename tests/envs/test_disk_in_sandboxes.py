@@ -281,7 +281,7 @@ def test_a_job_of_a_shell_is_ended_and_the_shell_stays(sandbox: type[Sandbox], s
 
 def test_a_sandbox_for_one_program_ends_with_the_reserve(small: Path) -> None:
     options = {
-        "command": ["python3", "-c", WAYS["files"]],
+        "argv": ["python3", "-c", WAYS["files"]],
         "cwd": str(small),
         "folders": [str(small), str(small)],
         **{"env": {}, "limits": {}, "mounts": {}, "forwards": [], "unreadable": False},
