@@ -107,10 +107,17 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_rules_of_the_host": ("test_rules_of_the_machine_count_as_those_of_the_user",),
     },
     NO_STORE: {
+        "engines/test_core_alone": (
+            "test_the_core_alone_runs_compiled_flows_and_knows_nothing_around_it",
+        ),
         "engines/test_elicitation": ("test_a_killed_process_loses_no_question",),
         "engines/test_grants": (
             "test_arguments_are_the_same_only_in_their_types_and_to_the_letter",
             "test_what_a_pattern_fits",
+        ),
+        "engines/test_reasons": (
+            "test_a_group_is_not_retried_if_one_of_its_errors_is_not",
+            "test_what_is_told_of_a_hostile_exception",
         ),
         "engines/test_rules_of_the_host": ("test_unchanged_rules_are_not_compiled_again",),
         "engines/test_notifications": (
@@ -153,12 +160,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_replay_of_the_whole_journal_gives_the_state_of_the_snapshot",
         ),
         "engines/test_why": ("test_step_whose_process_died_is_told",),
-    },
-    "the test opens no store": {
-        "engines/test_reasons": (
-            "test_a_group_is_not_retried_if_one_of_its_errors_is_not",
-            "test_what_is_told_of_a_hostile_exception",
-        ),
     },
     "the test reads, changes or counts what only a store in a directory has": {
         "engines/test_flow_grants": (

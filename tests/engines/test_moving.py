@@ -313,7 +313,7 @@ def workspaces(id: str) -> list[str]:
     """Return the environments of an execution that have files on this host, anywhere."""
     state = Path(os.environ["XDG_STATE_HOME"])
     owners = [json.loads(path.read_text()) for path in state.rglob("workspaces/*/*/owner.json")]
-    return sorted(one["owner_id"] for one in owners if one["owner_id"].partition("/")[0] == id)
+    return sorted(one["owner_id"] for one in owners if one["owner_id"].partition("@")[0] == id)
 
 
 def test_files_of_environments_move_too(store: str, tmp_path: Path) -> None:
