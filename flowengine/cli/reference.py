@@ -27,7 +27,7 @@ def reference() -> str:
     parts = [MARK, "", "## All commands", "", _block(help_of_program())]
     for words in COMMANDS:
         text = parser_of(words, load(words)).format_help()
-        text = re.sub(rf"{re.escape(COMMON_OPTIONS)}\n.*\n\n", "", text)
+        text = re.sub(rf"{re.escape(COMMON_OPTIONS)}\n.*\n\n|  -h, --help .*\n", "", text)
         parts += ["", f"### flowengine {words}", "", _block(text)]
     return "\n".join(parts) + "\n"
 
