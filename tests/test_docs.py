@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from flowengine import FlowFileError
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models.base import NOT_YET
+from flowengine.flow.models.flow import FlowModel
 from scripts import states
 from tests.command_line import python
 from tests.test_how_to import GUIDES as PLAYED
@@ -49,6 +51,26 @@ def test_every_flow_in_the_docs_passes_the_check_without_a_warning(place: str, t
     compiled = compile_text(text, place)
 
     assert [str(diagnostic) for diagnostic in compiled.diagnostics] == []
+
+
+def test_parts_of_flows_in_the_docs_have_the_keys_of_the_language() -> None:
+    """They leave out steps or declarations, so only their own form is checked."""
+    checked, wrong = 0, []
+    for place, text in blocks("yaml"):
+        top = re.findall(r"^([^\s#].*?)(?::.*)?$", text, re.MULTILINE)
+        if "flowengine" in top or not FlowModel.fields_by_key().keys() >= {*top} or "…" in text:
+            continue
+        if place.startswith("docs/from/"):  # some are of other products
+            continue
+        checked += 1
+        rest = "" if "steps" in top else "steps: [{id: only, output: 1}]\n"
+        try:
+            compile_text(f"flowengine: 1\nid: part\n{text}{rest}", place)
+        except FlowFileError as error:
+            of_form = {"E101", "E102", "E103", "E104", "E106"}
+            wrong += [f"{place}: {one.message}" for one in error.diagnostics if one.code in of_form]
+    assert wrong == []
+    assert checked > 20
 
 
 def test_what_the_docs_call_not_built_is_what_the_checker_refuses() -> None:
