@@ -209,6 +209,7 @@ def test_everything_that_a_file_can_say_is_an_argument() -> None:
         args={"type": "object", "properties": {"to": {"type": "string"}}},
         http={"url": f"http://localhost/{cel.args.to}", "headers": {"Token": token}},
     )
+    flow.tool(work.say, with_={"value": "Hi"})
     flow.step(
         "ask",
         call="rate",
@@ -245,6 +246,7 @@ tools:
   rate:
     args: {type: object, properties: {to: {type: string}}}
     http: {url: "http://localhost/${{ args.to }}", headers: {Token: "${{ secrets.TOKEN }}"}}
+  say: {python: "tests.building.work:say", with: {value: Hi}}
 steps:
   - {id: ask, call: rate, with: {to: USD}, retry: 3, timeout: 5s, deadline: 1m}
   - {id: get, http: "http://localhost/", lock: net, when: "${{ steps.ask.output.status == 200 }}"}

@@ -166,11 +166,12 @@ class FlowDeclarations:
         """
         if what is None:
             return lambda function: self.tool(function, **spec)
+        keys = {word.rstrip("_"): value for word, value in spec.items()}
         if isinstance(what, str):
-            self.declare("tools", what, spec)
+            self.declare("tools", what, keys)
             return what
         name = what.__name__
-        self.declare("tools", name, {"python": reference(what), **spec})
+        self.declare("tools", name, {"python": reference(what), **keys})
         self.root._tools[what] = name
         return what
 

@@ -81,7 +81,8 @@ def _declaration(flow: str, section: str, name: str, spec: Any) -> list[str]:
         data = [spec["data"]] if "data" in spec else []
         more = {"key": spec["key"]} if "key" in spec else {}
         return _call(f"{flow}.signal", [name, *data], more, 0)
-    return _call(f"{flow}.{DECLARED[section]}", [name], spec, 0)
+    words = {_argument(key): value for key, value in spec.items()}
+    return _call(f"{flow}.{DECLARED[section]}", [name], words, 0)
 
 
 def _output(flow: str, name: str, value: Any) -> list[str]:
