@@ -136,7 +136,6 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
     """Description of the context variables, appended to the instructions."""
 
     description: str = ""
-
     retry: dict[str, Any] | int | None = None
     """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, 4 to 10 seconds
     apart."""
@@ -371,9 +370,6 @@ class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
                 f"the answer of agent {self.name!r} fits the schema of its type, but not the "
                 f"type: {misfit}"
             ) from misfit
-
-
-"""The schema of an answer of the type `Any`. An empty schema stands for text."""
 
 
 def typed_answer(type: Any, value: Any) -> Any:

@@ -27,6 +27,7 @@ from flowengine.sdk.texts.visible_text import printable_lines
 from flowengine.sdk.tools.schemas import TEXT, record
 from flowengine.sdk.web.signatures import signature, signing_key
 from flowengine_nodes.http import Http
+from flowengine_nodes.http_bodies import KEY_HEADER
 
 # Texts of messages to users, from arguments or from a notification.
 
@@ -210,7 +211,7 @@ async def deliver(context: StepContext, request: Mapping[str, Any]) -> None:
         Timeout: The server stopped responding.
         ValidationError: The address is not valid.
     """
-    headers = {"Idempotency-Key": None, **request.get("headers", {})}
+    headers = {KEY_HEADER: None, **request.get("headers", {})}
     sent = {"method": "POST", **request, "headers": headers}
     try:
         await Http().execute(context, {"accept": [*range(200, 300)]}, sent)

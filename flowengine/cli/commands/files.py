@@ -35,12 +35,8 @@ flowengine files 01k8xq7mf4jb report.pdf --save reports""",
 def files_command(session: CliSession, arguments: Namespace) -> None:
     execution = session.execution(arguments.execution)
     files = chosen(kept_files(session, execution), arguments.files)
-    if not files:
-        return (
-            out_json([])
-            if arguments.json
-            else err(f"execution {session.short(execution)} keeps no files")
-        )
+    if not files and not arguments.json:
+        return err(f"execution {session.short(execution)} keeps no files")
     if arguments.save is not None:
         return _save_all(session, execution, files)
     if arguments.json:

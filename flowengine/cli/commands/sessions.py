@@ -78,5 +78,7 @@ def sessions_end_command(session: CliSession, arguments: Namespace) -> None:
     sessions = Sessions(session.engine)
     if arguments.delete:
         sessions.delete(arguments.name)
-    did = "deleted" if arguments.delete else sessions.end(arguments.name).status
+        did = "deleted"
+    else:
+        did = sessions.end(arguments.name).status
     out(printable(f"{arguments.name}: {did}"))

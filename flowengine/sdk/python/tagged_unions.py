@@ -18,9 +18,8 @@ from flowengine.sdk.python.live_types import annotated, computed_fields, schema_
 from flowengine.sdk.python.schema_forms import Schema, with_distinct_members
 
 _CONTAINERS = (list, set, frozenset, tuple, dict, collections.abc.Sequence, collections.abc.Mapping)
-
-
 _ANY: Schema = {"type": ["object", "array", "string", "number", "boolean", "null"]}
+"""The schema of an answer of the type `Any`. An empty schema stands for text."""
 
 
 def schema_for_models(type: Any) -> Schema:
