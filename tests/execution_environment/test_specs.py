@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema_rs import Draft202012Validator
 
 from flowengine.errors import UsageError
 from flowengine.execution_environment import (
@@ -122,6 +123,22 @@ def test_the_schema_of_specs_is_current() -> None:
         path.write_text(text)
 
     assert path.read_text() == text, "UPDATE_GOLDEN=1 makes it anew"
+
+
+@pytest.mark.parametrize(
+    ("on_wait", "is_right"),
+    [("keep", True), ("release", True), ("10m", True), (70, True), (0, False), ("kep", False)],
+)
+def test_the_schema_and_the_manager_agree_about_a_wait(
+    manager: EnvironmentManager, toy: Toy, on_wait: Any, is_right: bool
+) -> None:
+    spec = {**SPEC, "on_wait": on_wait}
+
+    assert Draft202012Validator(json_schema()).is_valid(spec) == is_right
+    if is_right:
+        assert manager.ensure(spec).state == "ready"
+    else:
+        assert "on_wait" in faults(manager, spec)
 
 
 # Enforced limits

@@ -21,6 +21,7 @@ from flowengine.flow.models.types import (
     constant_text,
     in_generated,
     one_or_many,
+    one_or_many_schema,
     wrong,
 )
 from flowengine.sdk.python.imported_modules import NO_FILES, may_read_files
@@ -135,12 +136,10 @@ def script_of(model: str) -> str | None:
 
 _NAMED_MODEL = {"type": "string", "pattern": f"^{_MODEL_NAME}$"}
 ModelName = Annotated[str, CheckedType(_model), AsSchema(_NAMED_MODEL)]
-
-
 ModelNames = Annotated[
     list[str],
     CheckedType(one_or_many(_model)),
-    AsSchema({"anyOf": [_NAMED_MODEL, {"type": "array", "items": _NAMED_MODEL, "minItems": 1}]}),
+    one_or_many_schema(_NAMED_MODEL),
 ]
 """A model, or several: the first one is called, and the others are its fallbacks, in order."""
 
@@ -239,7 +238,6 @@ class Handoff(Part):
     """The part of the earlier conversation that the other agent sees: `all`, `text` (without calls
     and results), `args` (the call of the handoff alone), the number of newest messages, or the name
     of a tool that summarizes it."""
-
     tool: bool = Field(default=True, examples=[False])
     """Whether the model has a tool for it. Otherwise tools hand over to the agent, by returning it.
     """
@@ -350,7 +348,6 @@ class Agent(Part):
         default=[], examples=[["writer", {"agent": "billing", "context": "text"}]]
     )
     """Agents to which it may hand over the conversation."""
-
     returns: AnswerSchema | None = Field(
         default=None,
         examples=[
@@ -364,13 +361,11 @@ class Agent(Part):
     repeats: NotNegative = Field(default=3, examples=[5])
     """How many times in a row the same call may fail in the same way before the agent is warned. If
     the agent then repeats the call, its work ends. 0 means no limit."""
-
     retry: Retry | None = Field(default=None, examples=[5])
     """Retries of one model call. Default: 3 attempts with pauses of 4 to 10 seconds."""
     on_crash: OnCrash = Field(default="retry", examples=["ask"])
     """The treatment of a model call that a crash interrupted: `retry` requests it again, `ask` asks
     an operator, `fail` fails the step."""
-
     function_calling: Literal["native", "text"] | None = Field(default=None, examples=["text"])
     """How tools are offered to the model. Default: depends on the model."""
     settings: dict[str, Value] = Field(

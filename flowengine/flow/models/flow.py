@@ -38,6 +38,7 @@ from flowengine.flow.models.types import (
     ToolId,
     constant_text,
     one_or_many,
+    one_or_many_schema,
     wrong,
 )
 from flowengine.flow.source.diagnostics import Loc
@@ -55,11 +56,7 @@ def _person(value: Any) -> str:
 
 
 _PERSON = {"type": "string", "pattern": r"^(user:|group:)", "not": {"pattern": r"\$\{\{"}}
-Assignees = Annotated[
-    list[str],
-    CheckedType(one_or_many(_person)),
-    AsSchema({"anyOf": [{"type": "array", "items": _PERSON, "minItems": 1}, _PERSON]}),
-]
+Assignees = Annotated[list[str], CheckedType(one_or_many(_person)), one_or_many_schema(_PERSON)]
 
 
 def _amount(value: Any) -> float:

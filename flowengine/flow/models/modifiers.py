@@ -29,6 +29,7 @@ from flowengine.flow.models.types import (
     error_type,
     is_expression,
     one_or_many,
+    one_or_many_schema,
     wrong,
 )
 
@@ -235,9 +236,11 @@ class Lock(Part):
             yield MappingProblem("shared", "E103", message, "use the scope 'run' or 'execution'")
 
 
-_TEXT = {"$ref": "#/$defs/Text"}
-_ERRORS_SCHEMA = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
-ErrorTypes = Annotated[list[str], CheckedType(one_or_many(constant_text)), AsSchema(_ERRORS_SCHEMA)]
+ErrorTypes = Annotated[
+    list[str],
+    CheckedType(one_or_many(constant_text)),
+    one_or_many_schema({"$ref": "#/$defs/Text"}),
+]
 """One name of an error type, or a list. `Prefix.*` matches names with that beginning."""
 
 

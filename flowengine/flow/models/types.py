@@ -436,6 +436,11 @@ def defined(name: str) -> AsSchema:
     return AsSchema({"$ref": f"#/$defs/{name}"})
 
 
+def one_or_many_schema(schema: dict[str, Any]) -> AsSchema:
+    """Return the JSON Schema of one value or a list of them."""
+    return AsSchema({"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]})
+
+
 def schema_or_expression(schema: dict[str, Any]) -> AsSchema:
     """Return the JSON Schema of a constant or an expression."""
     return AsSchema({"anyOf": [schema, {"$ref": "#/$defs/Expression"}]})
@@ -525,14 +530,7 @@ SignalName = Annotated[str, CheckedType(_signal_name), defined("SignalName")]
 SignalNames = Annotated[
     list[str],
     CheckedType(one_or_many(_signal_name)),
-    AsSchema(
-        {
-            "anyOf": [
-                {"$ref": "#/$defs/SignalName"},
-                {"type": "array", "items": {"$ref": "#/$defs/SignalName"}, "minItems": 1},
-            ]
-        }
-    ),
+    one_or_many_schema({"$ref": "#/$defs/SignalName"}),
 ]
 ToolName = Annotated[str, CheckedType(_tool_name), defined("ToolName")]
 FlowName = Annotated[str, CheckedType(_flow_name), defined("FlowName")]
@@ -595,15 +593,14 @@ ConditionOrBoolean = Annotated[
     AsSchema({"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/Expression"}]}),
 ]
 Duration = Annotated[str, CheckedType(_duration), AsSchema(_DURATION)]
-OnWait = Annotated[
-    str, CheckedType(_on_wait), AsSchema({"anyOf": [{"enum": ["keep", "release"]}, _DURATION]})
-]
 Size = Annotated[int, CheckedType(_size), defined("Size")]
 """Bytes."""
-PositiveDuration = Annotated[
+_POSITIVE_DURATION = {"allOf": [_DURATION, {"type": "string", "pattern": "[1-9]"}]}
+PositiveDuration = Annotated[str, CheckedType(_positive_duration), AsSchema(_POSITIVE_DURATION)]
+OnWait = Annotated[
     str,
-    CheckedType(_positive_duration),
-    AsSchema({"allOf": [_DURATION, {"type": "string", "pattern": "[1-9]"}]}),
+    CheckedType(_on_wait),
+    AsSchema({"anyOf": [{"enum": ["keep", "release"]}, _POSITIVE_DURATION]}),
 ]
 DurationOrNone = Annotated[
     str, CheckedType(_duration_or_none), AsSchema({"anyOf": [{"const": "none"}, _DURATION]})

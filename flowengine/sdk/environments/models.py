@@ -123,10 +123,7 @@ def _on_wait(value: Any) -> Any:
     return value if value in ("keep", "release") else parse_seconds(_number(value))
 
 
-OnWait = Annotated[
-    Literal["keep", "release"] | Annotated[float, Field(gt=0, allow_inf_nan=False)],
-    BeforeValidator(_on_wait),
-]
+OnWait = Annotated[Literal["keep", "release"] | Duration, BeforeValidator(_on_wait)]
 """What becomes of an environment while its owner waits."""
 
 
