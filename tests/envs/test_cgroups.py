@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.sandboxes.cgroups import CgroupTree, Group, GroupLimits, find, find_group
+from flowengine_envs.sandboxes.cgroups import CgroupTree, Group, find, find_group, memory_kills
 
-LIMITS = GroupLimits(memory=1 << 20, processes=7, cpus=0.5)
+LIMITS = (1 << 20, 7, 0.5)
 
 
 def mount(kind: str, root: str, place: Path, options: str) -> str:
@@ -106,7 +106,7 @@ def test_limits_are_written_as_the_version_has_them(
         (folder / name).touch()
     group = Group(CgroupTree(version, dict.fromkeys(("memory", "pids", "cpu"), tmp_path)), "group")
 
-    group.make(LIMITS)
+    group.make(*LIMITS)
 
     assert {name: (folder / name).read_text() for name in files} == files
     assert group.entrances == [f"{folder}/cgroup.procs"]
@@ -115,9 +115,9 @@ def test_limits_are_written_as_the_version_has_them(
 @pytest.mark.parametrize(("version", "name"), [(1, "memory.oom_control"), (2, "memory.events")])
 def test_kills_for_want_of_memory_are_counted(tmp_path: Path, version: int, name: str) -> None:
     group = Group(CgroupTree(version, {"memory": tmp_path}), "group")
-    assert group.memory_kills() == 0
+    assert memory_kills(group.by_controller) == 0
 
     (tmp_path / "group").mkdir()
     (tmp_path / "group" / name).write_text("oom 9\nunder_oom 0\noom_kill 3\n")
 
-    assert group.memory_kills() == 3
+    assert memory_kills(group.by_controller) == 3

@@ -19,7 +19,6 @@ from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes import cgroups
-from flowengine_envs.sandboxes.cgroups import GroupLimits
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
@@ -197,10 +196,10 @@ def test_refusals_are_counted_in_both_versions(tmp_path: Path) -> None:
         folder = tmp_path / str(version)
         folder.mkdir()
         group = cgroups.Group(cgroups.CgroupTree(version, {"pids": folder}), "box")
-        group.make(GroupLimits(None, 5, None))
-        assert group.refused_processes() == 0
+        group.make(None, 5)
+        assert cgroups.refused_processes(group.by_controller) == 0
         (folder / "box" / "pids.events").write_text("max 3\n")
-        assert group.refused_processes() == 3
+        assert cgroups.refused_processes(group.by_controller) == 3
 
 
 FILL = "open('big', 'wb').write(bytes(8 << 20))"

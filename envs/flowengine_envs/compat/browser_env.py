@@ -273,8 +273,13 @@ class BrowserEnv(Unmanaged[Browser]):
             The observation.
         """
         resource = await self._ready()
-        step = read_action(action) if isinstance(action, str) else action
-        return await resource.async_step(self._as_seen(step))
+        # File names are those that the browser sees.
+        step = {**(read_action(action) if isinstance(action, str) else action)}
+        if isinstance(step.get("url"), str):
+            step["url"] = self._address(step["url"])
+        if isinstance(step.get("paths"), list):
+            step["paths"] = [self._from_workspace(str(each)) for each in step["paths"]]
+        return await resource.async_step(step)
 
     step, async_step = both_forms(_step)
 
@@ -282,15 +287,6 @@ class BrowserEnv(Unmanaged[Browser]):
     def page(self) -> library.Page:
         """The live page of the active tab."""
         return self.resource.page
-
-    def _as_seen(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of an action with file names as the browser sees them."""
-        step = dict(fields)
-        if isinstance(step.get("url"), str):
-            step["url"] = self._address(step["url"])
-        if isinstance(step.get("paths"), list):
-            step["paths"] = [self._from_workspace(str(each)) for each in step["paths"]]
-        return step
 
     def _address(self, url: str) -> str:
         """Return the address of a file of the workspace, given its path."""

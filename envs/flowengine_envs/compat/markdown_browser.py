@@ -25,7 +25,6 @@ from flowengine_envs.documents.reader import Documents
 from flowengine_envs.documents.visits import OpenedDocument, Page
 
 _NOWHERE = "no page is open: call visit_page first"
-_CHANGED = "(this document has changed since it was last read)"
 _MOST_REMEMBERED = 100
 """Maximum number of addresses for going back, and of addresses recorded as visited."""
 _Done = TypeVar("_Done")
@@ -218,7 +217,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             self._at = await self._open(self._address, int(left["page"]))
             self._left = {}
             if self._at.visit.document.sha256 != left["sha256"]:
-                return self._at, _CHANGED
+                return self._at, "(this document has changed since it was last read)"
         return self._at, ""
 
     async def _page_down(self) -> ReaderView:

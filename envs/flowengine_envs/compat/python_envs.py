@@ -16,7 +16,7 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -42,6 +42,7 @@ from flowengine.sdk.processes import (
 )
 from flowengine_envs.kinds.bash import SHELL
 from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.sandboxes.docker.building import Container
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.mounts import check
@@ -244,25 +245,17 @@ class LocalConfig(Config):
     """Environment variables of the code, which inherits none from this process."""
 
 
-class DockerConfig(LocalConfig):
+class DockerConfig(LocalConfig, Container):
     """The settings of a `DockerEnv`."""
 
-    image: Annotated[str, Field(min_length=1)] | None = None
-    """The image, optionally by digest. Default: the project's own, built on this machine."""
-    container_name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]+$")] | None = None
-    """Its name, which must be unused. Default: a unique name."""
     tcp_port: Annotated[int, Field(ge=1, le=65535)] = 12346
     """Kept for programs that set it.
 
     Nothing listens in the container and no port is published. The engine communicates over the
     streams of the first program.
     """
-    platform: Annotated[str, Field(min_length=1)] = "linux/amd64"
+    platform: Annotated[str, Field(min_length=1)] | None = "linux/amd64"
     """Used if it is set or an image is named."""
-    pull_policy: Literal["missing", "never", "always"] = "missing"
-    gpus: Annotated[str, Field(min_length=1)] | None = None
-    network: Literal["none", "bridge", "host"] | None = None
-    """Docker's network. Default: none."""
 
 
 class Execution(NamedTuple):
@@ -372,8 +365,7 @@ class DockerEnv(_Env):
 
     def __init__(self, config: DockerConfig | None = None) -> None:
         config = config or DockerConfig()
-        known = Docker.config_model().model_fields.keys() & DockerConfig.model_fields.keys()
-        asked = {name: getattr(config, name) for name in sorted(known - {"env"})}
+        asked = {name: getattr(config, name) for name in sorted(Container.model_fields)}
         if config.image is None and "platform" not in config.model_fields_set:
             asked["platform"] = None
         machine = platform.machine()

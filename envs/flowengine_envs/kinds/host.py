@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from flowengine.sdk import (
@@ -29,17 +28,12 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.files.confined_files import Below
 from flowengine.sdk.processes import scratch_folder
+from flowengine_envs.kinds.results import CommandResult
 from flowengine_envs.kinds.workspace import (
+    HostFolder,
     StepFiles,
-    WorkspaceEntry,
-    as_entries,
-    copy_out,
     place_for_value,
-    read_bytes,
-    step_value,
 )
-from flowengine_envs.workspaces.files import Workspace
-from flowengine_envs.workspaces.outside_files import OutsideFiles
 
 
 class HostCommands(CommandEnvironment):
@@ -51,7 +45,7 @@ class HostCommands(CommandEnvironment):
             for name in ("work", "own"):
                 (folder / name).mkdir()
             cwd = folder / "work" if command.cwd is None else _directory(command.cwd, context)
-            with _Folder(cwd, folder / "own", context.execution.workdir) as there:
+            with HostFolder(cwd, folder / "own", context.execution.workdir) as there:
                 files = _Files(there, context)
                 argv = await _argv(command, folder, files)
                 output, variables = await place_for_value(files, command)
@@ -66,16 +60,16 @@ class HostCommands(CommandEnvironment):
                     is_late = True
                     late = f"it took longer than {command.timeout:g} s and was stopped\n"
                     done = Completed(124, "", late)
-                failed = done.exit_code != 0
-                result: dict[str, Plain] = {
-                    "exit_code": done.exit_code,
-                    "stdout": done.stdout,
-                    "stderr": done.stderr,
-                }
-                result["value"] = await step_value(there, output, result)
-                result["files"] = await files.keep(command, ".", failed=failed)
-            if is_late:
-                result["limit"] = "time"
+                told = CommandResult(
+                    exit_code=done.exit_code,
+                    stdout=done.stdout,
+                    stderr=done.stderr,
+                    timed_out=is_late,
+                    truncated=False,
+                    duration=0.0,
+                    limit="time" if is_late else None,
+                )
+                result = await files.output(command, told, told.stderr, place=output)
             if done.stdout_file is not None:
                 result["stdout_file"] = done.stdout_file
             if done.stderr_file is not None:
@@ -83,53 +77,10 @@ class HostCommands(CommandEnvironment):
             return result
 
 
-class _Folder:
-    """The directory of a command on this machine, and the engine's files for it.
-
-    Args:
-        cwd: Where the command runs.
-        own: The engine's directory for this command only.
-        workdir: The working directory of the execution.
-    """
-
-    taken_out = (sys.maxsize, "")
-    """No limit is set on programs that run as the user."""
-    network = "any"
-
-    def __init__(self, cwd: Path, own: Path, workdir: str) -> None:
-        self.cwd = cwd
-        self.own = str(own)
-        self.workdir = workdir
-        self._places = [Workspace(str(cwd)), Workspace(str(own))]
-        self._files = OutsideFiles("host", self._places)
-
-    def __enter__(self) -> _Folder:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for place in self._places:
-            os.close(place.fd)
-
-    async def async_put(self, path: str, data: bytes | Path) -> None:
-        await self._files.write(path, data, 0o644)
-
-    async def async_get(self, path: str, largest: int) -> bytes:
-        return await read_bytes(self._files.read, path, largest)
-
-    async def async_fetch(self, path: str, to: Path, largest: int) -> int:
-        return await copy_out(self._files.read, path, to, largest)
-
-    async def async_list(self, *, deep: bool) -> list[WorkspaceEntry]:
-        return as_entries(await self._files.entries(".", deep=deep), "the working directory")
-
-    async def async_remove(self, path: str) -> None:
-        await self._files.remove(path)
-
-
 class _Files(StepFiles):
     """Files of a command on this machine."""
 
-    def __init__(self, there: _Folder, context: StepContext) -> None:
+    def __init__(self, there: HostFolder, context: StepContext) -> None:
         super().__init__(there, context)
         self._cwd = there.cwd
 

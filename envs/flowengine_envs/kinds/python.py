@@ -96,7 +96,7 @@ class PythonSandbox(Supervised):
             timeout=seconds,
             grace=GRACE,
             largest=LARGEST_VALUE,
-            busy=self._on_busy,
+            busy=str(getattr(self.request.config, "on_busy", "wait")),
             kept=self.call_limits.kept,
             file=self.call_limits.file,
         )
@@ -161,10 +161,6 @@ class PythonSandbox(Supervised):
                 f"{self.request.spec}: {program} is Python {numbers[0]}.{numbers[1]}; "
                 f"{_OLDEST[0]}.{_OLDEST[1]} or newer is needed"
             )
-
-    @property
-    def _on_busy(self) -> str:
-        return str(getattr(self.request.config, "on_busy", "wait"))
 
     async def _plan(self) -> None:
         """Send the supervisor, once, the command that starts the process for code."""

@@ -22,6 +22,8 @@ _REFUSED_SIZE = (
     "java.io.IOException: File too large",
 )
 """Texts of errors, by interpreter or language. The plain "File too large" may be anything."""
+_CONTINUATION = bytes(range(0x80, 0xC0))
+"""Bytes of a character in UTF-8 after its first one."""
 _SEARCHED = 4000
 
 
@@ -185,33 +187,15 @@ class OutputStreams:
         left_out = captured.get("left_out", 0)
         if not left_out:
             return (head + tail).decode(errors="replace")
+        # Characters that are cut apart are left out.
+        whole = codecs.getincrementaldecoder("utf-8")("replace")
         missing = f" except {captured['missing']} bytes" if captured["missing"] else ""
         return (
-            f"{_whole(head).decode(errors='replace')}\n"
+            f"{whole.decode(head)}\n"
             f"... {left_out} bytes left out (limits.output), "
             f"{in_file(captured['file'])}{missing} ...\n"
-            f"{_whole_end(tail).decode(errors='replace')}"
+            f"{tail.lstrip(_CONTINUATION).decode(errors='replace')}"
         )
-
-
-def _whole(head: bytes) -> bytes:
-    """Return the beginning of a text without a truncated last character."""
-    for back in range(1, min(4, len(head)) + 1):
-        first = head[-back]
-        if first & 0xC0 == 0xC0:
-            length = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-            return head[:-back] if back < length else head
-        if first < 0x80:
-            break
-    return head
-
-
-def _whole_end(tail: bytes) -> bytes:
-    """Return the end of a text without the remainder of a truncated character."""
-    start = 0
-    while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
-        start += 1
-    return tail[start:]
 
 
 def last_line(result: CommandResult) -> str:

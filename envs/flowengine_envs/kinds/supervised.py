@@ -78,7 +78,7 @@ class Supervised(InWorkspace):
         self.image = sandbox.image
         """Digest of the running image, or empty without an image."""
         self._channel = channel
-        channel.cause = self._cause
+        channel.cause = lambda: self.call_limits.out_of_memory() if sandbox.memory_kills() else ""
         installed = installation(request.spec)
         self.interpreter = None if installed is None else installed.program
         """The user's own interpreter, used instead of the sandbox's."""
@@ -90,10 +90,6 @@ class Supervised(InWorkspace):
             **self.declared,
             **sandbox.variables,
         }
-
-    def _cause(self) -> str:
-        """Return the limit that may have ended everything inside."""
-        return self.call_limits.out_of_memory() if self.sandbox.memory_kills() else ""
 
     @property
     def healthy(self) -> bool:
@@ -134,10 +130,6 @@ class Supervised(InWorkspace):
 
     async def start(self, deadline: float) -> None:
         """Prepare the first call, once the supervisor runs. By default there is nothing to do."""
-
-    async def ping(self) -> bool:
-        """Return whether the supervisor responds. Call on the background loop."""
-        return await self._channel.ping()
 
     async def program(
         self,

@@ -8,10 +8,11 @@ import fnmatch
 import json
 import os
 import posixpath
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from flowengine.sdk import (
     Command,
@@ -31,8 +32,9 @@ from flowengine.sdk.texts.received import received_json, received_text
 from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.kinds.results import CodeResult, CommandResult, in_file
 from flowengine_envs.link.call_limits import CallLimits
-from flowengine_envs.workspaces.files import LISTED, is_listable
+from flowengine_envs.workspaces.files import LISTED, Workspace, is_listable
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
+from flowengine_envs.workspaces.outside_files import OutsideFiles
 from flowengine_envs.workspaces.own_folder import OWN
 
 # Shared code of the kinds that run programs in a workspace: its files, and limits of calls.
@@ -267,30 +269,47 @@ LARGEST_VALUE = 16 * 1024 * 1024
 """Maximum bytes that a command may write to `$FLOW_OUTPUT`."""
 
 
-class StepFolder(Protocol):
-    """The place where a step's program runs. Its methods are those of `InWorkspace`."""
+class HostFolder(OutsideFiles):
+    """The directory of a command on this machine, and the engine's files for it.
 
-    @property
-    def taken_out(self) -> tuple[int, str]: ...
+    Args:
+        cwd: Where the command runs.
+        own: The engine's directory for this command only.
+        workdir: The working directory of the execution.
+    """
 
-    @property
-    def own(self) -> str: ...
+    name = "host"
+    taken_out = (sys.maxsize, "")
+    """No limit is set on programs that run as the user."""
+    network = "any"
 
-    @property
-    def network(self) -> str | list[str]: ...
+    def __init__(self, cwd: Path, own: Path, workdir: str) -> None:
+        self.cwd = cwd
+        self.own = str(own)
+        self.workdir = workdir
+        self.places = [Workspace(str(cwd)), Workspace(str(own))]
 
-    @property
-    def workdir(self) -> str: ...
+    def __enter__(self) -> HostFolder:
+        return self
 
-    async def async_put(self, path: str, data: bytes | Path, /) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        for place in self.places:
+            os.close(place.fd)
 
-    async def async_get(self, path: str, largest: int, /) -> bytes: ...
+    async def async_put(self, path: str, data: bytes | Path) -> None:
+        await self.write_file(path, data, 0o644)
 
-    async def async_fetch(self, path: str, to: Path, largest: int, /) -> int: ...
+    async def async_get(self, path: str, largest: int) -> bytes:
+        return await read_bytes(self.read_file, path, largest)
 
-    async def async_list(self, *, deep: bool) -> list[WorkspaceEntry]: ...
+    async def async_fetch(self, path: str, to: Path, largest: int) -> int:
+        return await copy_out(self.read_file, path, to, largest)
 
-    async def async_remove(self, path: str, /) -> None: ...
+    async def async_list(self, *, deep: bool) -> list[WorkspaceEntry]:
+        return as_entries(await self.entries(".", deep=deep), "the working directory")
+
+    async def async_remove(self, path: str) -> None:
+        await self.remove_entry(path)
 
 
 class StepFiles:
@@ -300,7 +319,7 @@ class StepFiles:
         resource: Where its program runs.
     """
 
-    def __init__(self, resource: StepFolder, context: StepContext) -> None:
+    def __init__(self, resource: InWorkspace | HostFolder, context: StepContext) -> None:
         self.resource = resource
         self.context = context
 
@@ -414,11 +433,14 @@ class StepFiles:
         outcome: dict[str, Plain] = {"exit_code": result.exit_code, "stdout": result.stdout}
         outcome["stderr"] = stderr
         if place is not None:
-            value = await step_value(self.resource, place, outcome)
+            value = await _value(self.resource, place, outcome)
         outcome["value"] = value
         if result.limit is not None:
             outcome["limit"] = result.limit
-        explain_network(self.resource, outcome)
+        hint = network_hint(self.resource.network, result.stdout, stderr)
+        if result.exit_code != 0 and hint:
+            before = stderr and stderr.rstrip("\n") + "\n"
+            outcome["stderr"] = f"{before}{hint}\n"
         for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
             if path is not None:
                 outcome[f"{name}_file"] = dict(await self.kept(path, self.resource.taken_out[0]))
@@ -468,19 +490,6 @@ class StepFiles:
         return path
 
 
-def explain_network(resource: StepFolder, outcome: dict[str, Any]) -> None:
-    """Add to the errors of a failed program that its environment cuts it off from the network.
-
-    Args:
-        resource: Where it ran.
-        outcome: The step's output.
-    """
-    hint = network_hint(resource.network, outcome["stdout"], outcome["stderr"])
-    if outcome["exit_code"] != 0 and hint:
-        before = outcome["stderr"] and outcome["stderr"].rstrip("\n") + "\n"
-        outcome["stderr"] = f"{before}{hint}\n"
-
-
 async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:
     """Create the file for the value of a command.
 
@@ -497,7 +506,9 @@ async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict
     return place, output | await files.variables(command)
 
 
-async def step_value(resource: StepFolder, place: str, outcome: Mapping[str, Plain]) -> Plain:
+async def _value(
+    resource: InWorkspace | HostFolder, place: str, outcome: Mapping[str, Plain]
+) -> Plain:
     """Return the JSON that a command has written, and remove its file.
 
     Args:

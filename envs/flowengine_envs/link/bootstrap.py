@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import marshal
+import os
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, find_spec
@@ -100,61 +101,34 @@ def program(main: str, *others: str) -> bytes:
 
 def supervisor() -> bytes:
     """Return the program of a supervisor."""
-    return program(
-        "inside.server",
-        "inside.programs",
-        "inside.commands",
-        "inside.file_requests",
-        "inside.fork_servers",
-        "inside.forwarding",
-        "inside.loop",
-        "inside.keepers",
-        "inside.killed_first",
-        "inside.killing",
-        "inside.python_worker",
-        "inside.reserve",
-        "inside.system",
-        "inside.terminal.command",
-        "inside.terminal.ending",
-        "inside.terminal.handover",
-        "inside.terminal.foreground",
-        "inside.terminal.requests",
-        "inside.terminal.shell",
-        "inside.terminal.terminal",
-        "inside.terminal.tmux",
-        "inside.worker",
-        "link.bootstrap",
-        "link.code_answers",
-        "link.frames",
-        "link.parts",
-        "link.plain",
-        "link.masking",
-        "link.words",
-        "workspaces.files",
-        "workspaces.free_space",
-        "flowengine_documents.terminal_text",
-        "flowengine.sdk.texts.exception_text",
-        "flowengine.sdk.files.path_walk",
-        "flowengine.sdk.texts.sizes",
-    )
+    return program("inside.server", *_inside())
 
 
 def first_process() -> bytes:
     """Return the program of the first process of a sandbox for one program."""
-    return program(
-        "inside.first_process",
-        "inside.forwarding",
-        "inside.killing",
-        "inside.loop",
-        "inside.reserve",
-        "inside.system",
-        "link.parts",
-        "link.words",
-        "workspaces.files",
-        "workspaces.free_space",
-        "flowengine.sdk.files.path_walk",
-        "flowengine.sdk.texts.sizes",
-    )
+    return program("inside.first_process", *_inside())
+
+
+def _inside() -> Iterator[str]:
+    """Yield the modules that run inside of sandboxes."""
+    yield from _modules("inside")
+    yield from _modules("inside.terminal")
+    for name in ("bootstrap", "code_answers", "frames", "parts", "plain", "masking", "words"):
+        yield f"link.{name}"
+    yield from ("workspaces.files", "workspaces.free_space")
+    yield "flowengine_documents.terminal_text"
+    for name in ("files.path_walk", "texts.exception_text", "texts.sizes"):
+        yield f"flowengine.sdk.{name}"
+
+
+def _modules(package: str) -> Iterator[str]:
+    """Yield the names of the modules in a package."""
+    spec = find_spec(f"{_PACKAGE}.{package}")
+    assert spec is not None
+    for folder in spec.submodule_search_locations or ():
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".py") and name != "__init__.py":
+                yield f"{package}.{name[: -len('.py')]}"
 
 
 def _with_packages(modules: Iterable[str]) -> Iterator[str]:

@@ -17,9 +17,6 @@ from flowengine.sdk import (
     EnvironmentBusy,
     EnvironmentLost,
     EnvironmentStartFailed,
-    LimitExceeded,
-    NotAFile,
-    PathEscape,
     StepError,
     ToolError,
     ValidationError,
@@ -27,25 +24,21 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import Program
 from flowengine.sdk.python.user_code import uncut
 from flowengine_envs.link import bootstrap, frames
+from flowengine_envs.link.logs import Log
+from flowengine_envs.workspaces.outside_files import FAULTS
 
 COMMAND = ["python3", "-I", "-S", "-c", bootstrap.SCRIPT, "0"]
 """Command that starts a supervisor. Its program arrives on its standard input."""
-PING = 5.0
-"""Seconds within which a supervisor answers a ping, even when busy."""
 QUIET = 10.0
 """Seconds of silence after which a supervisor with pending requests is pinged."""
 PINGS = 4
 """Pings without an answer after which it counts as lost."""
-_LOG = 4096
 _READ = 1 << 18
 _ENDING = 3.0
 """Seconds for a requested shutdown."""
 _FAULTS: dict[str, type[StepError]] = {
+    **FAULTS,
     "bad_request": ValidationError,
-    "escape": PathEscape,
-    "no_file": NotAFile,
-    "missing": NotAFile,
-    "too_large": LimitExceeded,
     "busy": EnvironmentBusy,
     "gone": EnvironmentLost,
 }
@@ -88,7 +81,7 @@ class Channel:
         self._output = program.stdout
         self.on_late: OnAnswer | None = None
         """Called with output that arrives after the end of its call."""
-        self._log = bytearray()
+        self._log = Log()
         self._exchanges: dict[int, Exchange] = {}
         self._last = 0
         self._lost = False
@@ -103,19 +96,14 @@ class Channel:
         self._received = 0
         """Number of times that data arrived from it."""
         self._watcher = asyncio.ensure_future(self._watch())
-        self._readers = [asyncio.ensure_future(self._read())]
-        if program.stderr is not None:
-            self._readers.append(asyncio.ensure_future(self._read_log(program.stderr)))
+        self._readers = [
+            asyncio.ensure_future(each) for each in (self._read(), self._log.read(program.stderr))
+        ]
 
     @property
     def alive(self) -> bool:
         """Whether the supervisor runs, as far as is known."""
         return not self._lost and not self._closing
-
-    @property
-    def log(self) -> str:
-        """The end of the supervisor's standard error."""
-        return self._log.decode(errors="replace").strip()
 
     async def hello(self, deadline: float, **fields: Any) -> Mapping[str, Any]:
         """Wait until the supervisor answers.
@@ -144,23 +132,7 @@ class Channel:
                 f"{self.name} did not start: {error.message}{self._last_words()}"
             ) from None
 
-    async def ping(self) -> bool:
-        """Return whether the supervisor answers."""
-        try:
-            async with asyncio.timeout(PING):
-                await self.request("ping")
-        except (TimeoutError, StepError):
-            return False
-        return True
-
-    async def request(
-        self,
-        name: str,
-        payload: bytes = b"",
-        about: str = "",
-        on_answer: OnAnswer | None = None,
-        **fields: Any,
-    ) -> dict[str, Any]:
+    async def request(self, name: str, payload: bytes = b"", **options: Any) -> dict[str, Any]:
         """Send a request and wait for its end.
 
         Cancelling the wait cancels the request, and returns once that has ended.
@@ -168,9 +140,7 @@ class Channel:
         Args:
             name: Kind of request.
             payload: Bytes to send with it.
-            about: Its subject, for messages.
-            on_answer: Called with answers before the last. If it raises, the request ends.
-            fields: Its fields.
+            options: `about`, `on_answer` and fields, as for `send_request`.
 
         Returns:
             The last answer, with its bytes under `payload`.
@@ -179,8 +149,7 @@ class Channel:
             EnvironmentLost: The supervisor has ended.
             StepError: The request failed.
         """
-        exchange = self.send_request(name, payload, about, on_answer, **fields)
-        return await self.end(exchange)
+        return await self.end(self.send_request(name, payload, **options))
 
     def send_request(
         self,
@@ -195,8 +164,11 @@ class Channel:
             raise self._loss()
         self._last += 1
         exchange = Exchange(self._last, on_answer, about)
+        try:
+            self.send(name, payload, id=exchange.id, **fields)
+        except frames.TooLong as error:
+            raise ValidationError(f"{self.name}: {error}: use a file of the workspace") from None
         self._exchanges[exchange.id] = exchange
-        self.send(name, payload, id=exchange.id, **fields)
         return exchange
 
     async def end(self, exchange: Exchange, *, withdraw: bool = True) -> dict[str, Any]:
@@ -228,7 +200,8 @@ class Channel:
                 if exchange.done.done():
                     break
                 self.send("write", piece, to=exchange.id, last=last)
-                await self.drained()
+                with suppress(ConnectionError):
+                    await self._input.drain()
         except BaseException:
             self.send("cancel", to=exchange.id)
             self._exchanges.pop(exchange.id, None)
@@ -241,11 +214,6 @@ class Channel:
         if not self._lost:
             header = {"id": fields.pop("id", 0), "request": name, **fields}
             self._input.write(self._sealer.seal(header, payload))
-
-    async def drained(self) -> None:
-        """Wait until the supervisor has accepted most of the data."""
-        with suppress(ConnectionError):
-            await self._input.drain()
 
     async def close(self, grace: float = _ENDING) -> None:
         """End the supervisor and all its programs.
@@ -285,9 +253,11 @@ class Channel:
                     if isinstance(each, frames.LinkMessage):
                         self._dispatch(each)
                     else:
-                        self._give_up(each)
-        except (OSError, frames.Unauthentic):
-            pass  # A program in the sandbox wrote into the channel, so its data is not trustworthy.
+                        raise frames.Unauthentic(each.reason)
+        except OSError:
+            pass
+        except frames.Unauthentic:  # A program in the sandbox wrote into the channel.
+            self._program.kill()
         finally:
             self._lose()
 
@@ -326,21 +296,6 @@ class Channel:
                 exchange.done.exception()  # The caller may have been cancelled.
                 self.send("cancel", to=exchange.id)
 
-    def _give_up(self, unusable: frames.Unusable) -> None:
-        """End the request whose answer is unreadable. No other answer will arrive."""
-        if unusable.id is None:  # any request may wait for it
-            self._program.kill()
-            self._lose()
-        exchange = self._exchanges.get(unusable.id or 0)
-        if exchange is not None and not exchange.done.done():
-            fault = {"kind": "failed", "message": f"its answer cannot be read: {unusable.reason}"}
-            exchange.done.set_result(({"done": True, "fault": fault}, b""))
-
-    async def _read_log(self, stream: asyncio.StreamReader) -> None:
-        with suppress(OSError):
-            while data := await stream.read(_LOG):
-                self._log = (self._log + data)[-_LOG:]
-
     def _lose(self) -> None:
         if self._lost:
             return
@@ -360,7 +315,7 @@ class Channel:
         )
 
     def _last_words(self) -> str:
-        return f"; it said: {self.log}" if self.log else ""
+        return f"; it said: {words}" if (words := str(self._log)) else ""
 
 
 def _pieces(parts: Iterable[bytes | Path]) -> Iterator[tuple[bytes, bool]]:

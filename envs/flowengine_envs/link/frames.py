@@ -12,11 +12,9 @@ prevent replays. A frame that is not authentic ends the connection. An authentic
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import io
 import json
-import re
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -28,8 +26,6 @@ KEY = 32
 """Bytes of a key."""
 LARGEST = 32 * 1024 * 1024
 """Maximum bytes of a body. Larger data is sent in pieces."""
-_ABSURD = 8 * LARGEST
-"""Length in bytes that the other side would not announce even by mistake."""
 PIECE = 256 * 1024
 """Bytes of such a piece."""
 TO_SUPERVISOR = b"\x01"
@@ -37,13 +33,14 @@ TO_ENGINE = b"\x02"
 
 _CODE = 16
 _HEAD = 4 + _CODE
-_KEPT = 64
-"""Bytes kept of an overlong body, enough to identify its request."""
-_ID = re.compile(rb'.{4}\{"id":(\d{1,18})[,}]', re.DOTALL)
 
 
 class Unauthentic(Exception):
     """Bytes that the other side did not send, or not now. The connection is unusable."""
+
+
+class TooLong(Exception):
+    """A message that the other side would refuse."""
 
 
 class LinkMessage(NamedTuple):
@@ -83,8 +80,13 @@ class Sealer:
 
         Returns:
             The bytes to write.
+
+        Raises:
+            TooLong: They would be refused.
         """
         text = json.dumps(header, separators=(",", ":")).encode()
+        if len(text) + len(payload) > LARGEST - _HEAD:
+            raise TooLong(f"a message has more than {LARGEST >> 20} MiB")
         return self.seal_body(parts.part(text) + payload)
 
     def seal_body(self, body: bytes) -> bytes:
@@ -108,7 +110,6 @@ class Opener:
         self._direction = direction
         self._number = 0
         self._buffer = bytearray()
-        self._long: _LongFrame | None = None
 
     def feed(self, data: bytes) -> Iterator[LinkMessage | Unusable]:
         """Process bytes, and yield complete frames.
@@ -124,62 +125,22 @@ class Opener:
         """
         self._buffer += data
         while True:
-            if self._long is not None and not self._read_long():
-                return
-            if self._long is not None:
-                yield self._end_long(self._long)
-                continue
             if len(self._buffer) < _HEAD:
                 return
             (length,) = struct.unpack_from(">I", self._buffer)
-            if length > _ABSURD:
-                raise Unauthentic("a frame of absurd length")
             if length > LARGEST:
-                signed = hmac.new(self._key, self._prefix(), hashlib.sha256)
-                self._long = _LongFrame(length, bytes(self._buffer[4:_HEAD]), signed)
-                del self._buffer[:_HEAD]
-                continue
+                raise Unauthentic(f"a frame of over {LARGEST} bytes")
             if len(self._buffer) < _HEAD + length:
                 return
             code = bytes(self._buffer[4:_HEAD])
             body = bytes(self._buffer[_HEAD : _HEAD + length])
             del self._buffer[: _HEAD + length]
-            self._check(code, hmac.digest(self._key, self._prefix() + body, "sha256"))
+            signed = self._direction + struct.pack(">Q", self._number) + body
+            digest = hmac.digest(self._key, signed, "sha256")
+            if not hmac.compare_digest(code, digest[:_CODE]):
+                raise Unauthentic("a frame that is not authentic")
+            self._number += 1
             yield message(body)
-
-    def _prefix(self) -> bytes:
-        return self._direction + struct.pack(">Q", self._number)
-
-    def _check(self, code: bytes, digest: bytes) -> None:
-        if not hmac.compare_digest(code, digest[:_CODE]):
-            raise Unauthentic("a frame that is not authentic")
-        self._number += 1
-
-    def _read_long(self) -> bool:
-        """Skip an overlong body. Return whether its end was reached."""
-        frame = self._long
-        assert frame is not None
-        part = bytes(self._buffer[: frame.length - frame.seen])
-        del self._buffer[: len(part)]
-        frame.signed.update(part)
-        frame.kept += part[: _KEPT - len(frame.kept)]
-        frame.seen += len(part)
-        return frame.seen == frame.length
-
-    def _end_long(self, frame: _LongFrame) -> Unusable:
-        self._long = None
-        self._check(frame.code, frame.signed.digest())
-        id = _ID.match(bytes(frame.kept))
-        return Unusable(int(id[1]) if id else None, f"a frame of over {LARGEST} bytes")
-
-
-class _LongFrame:
-    def __init__(self, length: int, code: bytes, signed: hmac.HMAC) -> None:
-        self.length = length
-        self.code = code
-        self.signed = signed
-        self.seen = 0
-        self.kept = bytearray()
 
 
 def message(body: bytes) -> LinkMessage | Unusable:

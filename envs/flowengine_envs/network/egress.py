@@ -70,11 +70,11 @@ def destinations(spec: Spec) -> list[AllowedDestination]:
     named = spec.policy.network
     if not isinstance(named, list):
         return []
-    reachable = dict.fromkeys(
-        _destination(each)
-        for each in named
-        if not each.startswith(("*.", "[")) and ":" in each  # a single host and port
-    )
+    reachable: dict[AllowedDestination, None] = {}
+    for text in named:
+        host, colon, port = text.rpartition(":")
+        if colon and not text.startswith(("*.", "[")):  # a single host and port
+            reachable[AllowedDestination(host.lower(), int(port))] = None
     for each in [*reachable]:
         if not _is_name(each.host) and not ip_address(each.host).is_loopback:
             if has_proxy(spec):
@@ -97,11 +97,6 @@ def has_proxy(spec: Spec) -> bool:
 def leads_out(spec: Spec) -> bool:
     """Return whether any outgoing connection is possible."""
     return has_proxy(spec) or bool(destinations(spec))
-
-
-def _destination(text: str) -> AllowedDestination:
-    host, _, port = text.rpartition(":")
-    return AllowedDestination(host.lower(), int(port))
 
 
 def _is_name(host: str) -> bool:
@@ -142,8 +137,6 @@ class Egress:
         ]
         self._count = 0
         self._logged: set[str] = set()
-        self._is_full = False
-        """Whether a connection was refused because too many are open."""
 
     @property
     def proxies(self) -> list[str]:
@@ -176,16 +169,6 @@ class Egress:
         if refusal.host not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(refusal.host)
             self._request.log.warning("policy.network: %s", refusal.reason)
-
-    def _refuse_more(self, place: AllowedDestination) -> None:
-        if not self._is_full:
-            self._is_full = True
-            self._request.log.warning(
-                "policy.network: %s: refused, since programs have %d connections open without the "
-                "supervisor. Further refusals are not logged",
-                place,
-                _MOST_ACCEPTED,
-            )
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -266,7 +249,14 @@ class Egress:
                 # Programs inside can connect to the sockets without the supervisor, which limits
                 # connections.
                 if len(self._accepted) > _MOST_ACCEPTED:
-                    self._refuse_more(place)
+                    if f"{place}" not in self._logged:
+                        self._logged.add(f"{place}")
+                        self._request.log.warning(
+                            "policy.network: %s: refused, since programs have %d connections open "
+                            "without the supervisor. Further refusals are not logged",
+                            place,
+                            _MOST_ACCEPTED,
+                        )
                     return
                 outward, outside = await self._network.connect(place.host, place.port)
                 writers.append(outside)

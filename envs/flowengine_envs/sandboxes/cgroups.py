@@ -23,14 +23,6 @@ _PERIOD = 100_000
 _ROUNDS = 200
 
 
-class GroupLimits(NamedTuple):
-    """The limits of a group. None: unlimited."""
-
-    memory: int | None
-    processes: int | None
-    cpus: float | None
-
-
 class CgroupTree(NamedTuple):
     """The directories in which groups can be created."""
 
@@ -50,7 +42,7 @@ class Group:
         self._tree = tree
         self.folders = sorted({str(folder / name) for folder in tree.folders.values()})
         """Directories to remove at the end."""
-        self._by_controller = {
+        self.by_controller = {
             controller: folder / name for controller, folder in tree.folders.items()
         }
 
@@ -66,34 +58,26 @@ class Group:
             files = [stack.enter_context(open(path, "wb", 0)) for path in self.entrances]
             yield [file.fileno() for file in files]
 
-    def make(self, limits: GroupLimits) -> None:
+    def make(
+        self, memory: int | None, processes: int | None = None, cpus: float | None = None
+    ) -> None:
         """Create it and set its limits.
 
         Args:
-            limits: Its limits. Limits of missing controllers are ignored.
+            memory: Bytes. None: unlimited. Limits of missing controllers are ignored.
+            processes: Number of processes.
+            cpus: Number of CPUs.
 
         Raises:
             OSError: It cannot be created.
         """
         for folder in self.folders:
             Path(folder).mkdir(exist_ok=True)
-        for controller, name, value in _settings(self._tree.version, limits):
-            if controller in self._by_controller:
-                file = self._by_controller[controller] / name
+        for controller, name, value in _settings(self._tree.version, memory, processes, cpus):
+            if controller in self.by_controller:
+                file = self.by_controller[controller] / name
                 if file.exists():
                     file.write_text(value)
-
-    def memory_kills(self) -> int:
-        """Return how many of its processes were killed because memory was at its limit."""
-        return memory_kills(self._by_controller)
-
-    def refused_processes(self) -> int:
-        """Return how many process starts failed because the process limit was reached."""
-        return refused_processes(self._by_controller)
-
-    async def remove(self) -> None:
-        """Remove it. Its remaining processes must have been killed already."""
-        await remove(self.folders)
 
 
 async def remove(folders: list[str]) -> None:
@@ -255,10 +239,11 @@ def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK)
 
 
-def _settings(version: int, limits: GroupLimits) -> list[tuple[str, str, str]]:
+def _settings(
+    version: int, memory: int | None, processes: int | None, cpus: float | None
+) -> list[tuple[str, str, str]]:
     """Return controller, file and text for each limit."""
     settings = []
-    memory, processes, cpus = limits
     if memory is not None and version == 1:
         settings += [("memory", "memory.limit_in_bytes", str(memory))]
         settings += [("memory", "memory.memsw.limit_in_bytes", str(memory))]

@@ -84,11 +84,6 @@ class StartedProgram:
         """Wait until it has ended, and return the exit code."""
         return await self._process.wait()
 
-    def terminate(self) -> None:
-        """Send it SIGTERM."""
-        with suppress(ProcessLookupError):
-            self._process.terminate()
-
     def kill(self) -> None:
         """Kill it and its descendants. Unread output is lost."""
         self._streams.drop(self._transport)
@@ -160,10 +155,8 @@ class ProcessSandbox(Sandbox):
             limits = self.request.limits
             processes = (limits.processes or PROCESSES) + OWN_PROCESSES
             try:
-                self._group.make(
-                    cgroups.GroupLimits(limits.memory or MEMORY, processes, limits.cpus or cpus())
-                )
-                self._own_group.make(cgroups.GroupLimits(_OWN_MEMORY, None, None))
+                self._group.make(limits.memory or MEMORY, processes, limits.cpus or cpus())
+                self._own_group.make(_OWN_MEMORY)
             except OSError as error:
                 await self._remove_groups()
                 raise EnvironmentStartFailed(
@@ -187,7 +180,7 @@ class ProcessSandbox(Sandbox):
     async def _remove_groups(self) -> None:
         for group in (self._group, self._own_group):
             if group is not None:
-                await group.remove()
+                await cgroups.remove(group.folders)
 
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
@@ -205,11 +198,11 @@ class ProcessSandbox(Sandbox):
 
     def memory_kills(self) -> int:
         """Return how many processes were killed because memory was at its limit."""
-        return 0 if self._group is None else self._group.memory_kills()
+        return 0 if self._group is None else cgroups.memory_kills(self._group.by_controller)
 
     def refused_processes(self) -> int:
         """Return how many process starts failed because the process limit was reached."""
-        return 0 if self._group is None else self._group.refused_processes()
+        return 0 if self._group is None else cgroups.refused_processes(self._group.by_controller)
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
         """Start a program in the control group with the limits."""

@@ -15,7 +15,7 @@ from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEsca
 from flowengine_envs.workspaces.files import PathRefused, Workspace, place_of
 
 _PIECE = 1 << 20
-_FAULTS: dict[str, type[EnvironmentFailure]] = {
+FAULTS: dict[str, type[EnvironmentFailure]] = {
     "escape": PathEscape,
     "no_file": NotAFile,
     "missing": NotAFile,
@@ -25,22 +25,18 @@ _Result = TypeVar("_Result")
 
 
 class OutsideFiles:
-    """Files of directories on this machine.
+    """Files of directories on this machine."""
 
-    Args:
-        name: Names their environment in messages.
-        places: The directories. Relative paths refer to the first.
-    """
+    name: str
+    """Names their environment in messages."""
+    places: Sequence[Workspace]
+    """The directories. Relative paths refer to the first."""
 
-    def __init__(self, name: str, places: Sequence[Workspace]) -> None:
-        self._name = name
-        self._places = places
-
-    async def write(self, path: str, data: bytes | Path, mode: int) -> None:
+    async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
         """Write a file atomically, with the errors of `InWorkspace.put`."""
         await self._at(path, lambda place: _write(place, path, data, mode))
 
-    async def read(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
+    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
         """Pass on a file piece by piece, like `InWorkspace.read_file`."""
         return await self._at(path, lambda place: _read(place, path, take, largest))
 
@@ -48,18 +44,18 @@ class OutsideFiles:
         """Return the fields of `Entry` for a directory's entries, with the errors of `list`."""
         return await self._at(path, lambda place: place.entries(path, deep=deep))
 
-    async def remove(self, path: str) -> None:
+    async def remove_entry(self, path: str) -> None:
         """Remove a file or an empty directory, with the errors of `InWorkspace.remove`."""
         await self._at(path, lambda place: place.remove(path))
 
     async def _at(self, path: str, work: Callable[[Workspace], _Result]) -> _Result:
         """Apply a function to the place of a path. Refusals are raised as errors of the sdk."""
-        place = place_of(path, self._places)
+        place = place_of(path, self.places)
         try:
             return await asyncio.to_thread(work, place)
         except PathRefused as refused:
-            error = _FAULTS.get(refused.kind, EnvironmentFailure)
-            raise error(f"{self._name}: {path!r}: {refused.reason}") from None
+            error = FAULTS.get(refused.kind, EnvironmentFailure)
+            raise error(f"{self.name}: {path!r}: {refused.reason}") from None
 
 
 def _write(workspace: Workspace, path: str, data: bytes | Path, mode: int) -> None:

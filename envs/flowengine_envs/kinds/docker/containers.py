@@ -10,7 +10,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,7 +125,7 @@ _REFUSED = os.strerror(errno.EAGAIN)
 """Text with which programs report that a process could not be started."""
 
 
-class Containers(InWorkspace):
+class Containers(OutsideFiles, InWorkspace):
     """Runs commands in containers. Only the files of the workspace persist.
 
     Args:
@@ -140,7 +140,7 @@ class Containers(InWorkspace):
         self.isolation = "container"
         self._files = files.Workspace(str(request.workspace), self.workdir)
         self._own = files.Workspace(str(request.home / OWN), self.own)
-        self._outside = OutsideFiles(self.name, [self._files, self._own])
+        self.places = [self._files, self._own]
         self._running: dict[Docker, None] = {}
         self._gate = gate
 
@@ -186,7 +186,13 @@ class Containers(InWorkspace):
             await self.write_file(path, data, 0o644)
         proxy = {} if self._gate is None else self._gate.variables
         variables = {"LANG": "C.UTF-8", **self.declared, **proxy, **(env or {})}
-        box = self._box(argv, variables, image)
+        # An image that is built stays the one from the opening.
+        own = image is None and wanted(self.request.spec) is not None
+        network = None if self._gate is None else self._gate.as_network()
+        command = sandbox.ContainerCommand(
+            list(argv), variables, self.image if own else image, own, network
+        )
+        box = Docker(self.request, command)
         before = await asyncio.to_thread(self._state)
         self._running[box] = None
         began = time.monotonic()
@@ -224,13 +230,6 @@ class Containers(InWorkspace):
 
     run, async_run = both_forms(_run)
 
-    def _box(self, argv: Sequence[str], env: Mapping[str, str], image: str | None) -> Docker:
-        """Return a container for a command. A built image stays the one from the opening."""
-        network = None if self._gate is None else self._gate.as_network()
-        own = image is None and wanted(self.request.spec) is not None
-        named = self.image if own else image
-        return Docker(self.request, sandbox.ContainerCommand(list(argv), env, named, own, network))
-
     def _refusals(self, stderr: str) -> str:
         """Return which limit was reached, if programs report processes that were not started."""
         # The control group, which counts them, is removed with the container.
@@ -244,9 +243,11 @@ class Containers(InWorkspace):
         seconds: float | None,
     ) -> tuple[int, LimitMet | None, str]:
         """Return the exit code, the limit that caused the failure, and a line about it."""
-        output, source = box.streams
+        streams = box.streams
         reading = asyncio.gather(
-            captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
+            captures[0].read(streams.stdout),
+            captures[1].read(streams.stderr),
+            _feed(streams.stdin, stdin),
         )
         full = asyncio.ensure_future(self._until_full())
         try:
@@ -286,22 +287,6 @@ class Containers(InWorkspace):
     def _state(self) -> dict[str, tuple[int, float]]:
         files = self._files.files(LISTED)
         return {path: (info.st_size, info.st_mtime) for path, info in files}
-
-    async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
-        """Write a file from the host."""
-        await self._outside.write(path, data, mode)
-
-    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
-        """Read a file from the host."""
-        return await self._outside.read(path, take, largest)
-
-    async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
-        """List entries from the host."""
-        return await self._outside.entries(path, deep=deep)
-
-    async def remove_entry(self, path: str) -> None:
-        """Remove an entry from the host."""
-        await self._outside.remove(path)
 
     async def close(self) -> None:
         """Remove the containers that still run. Call on the background loop."""

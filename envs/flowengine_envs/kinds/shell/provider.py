@@ -16,10 +16,11 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import Screen, Spec
 from flowengine.sdk.texts.visible_text import printable_lines
 from flowengine_envs.kinds.configurations import ShellConfig
+from flowengine_envs.kinds.results import CommandResult
 from flowengine_envs.kinds.shell.result import step_code
 from flowengine_envs.kinds.shell.session import Shell
 from flowengine_envs.kinds.supervised import SupervisedProvider
-from flowengine_envs.kinds.workspace import StepFiles, explain_network, place_for_value, step_value
+from flowengine_envs.kinds.workspace import StepFiles, place_for_value
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.sandboxes.processes import has
 
@@ -69,16 +70,14 @@ class ShellProvider(SupervisedProvider[Shell]):
         result = await resource.async_run_in_turn(
             "\n".join(lines), context.printed, asked(command.timeout)
         )
-        failed = result.status != "done" or result.exit_code != 0
         ended = [] if result.status == "done" else [f"the command ended as {result.status}"]
-        outcome: dict[str, Plain] = {
-            "exit_code": step_code(result),
-            "stdout": result.output,
-            "stderr": "".join(f"{note}\n" for note in [*ended, *result.notes]),
-        }
-        outcome["value"] = await step_value(resource, place, outcome)
-        if result.limit is not None:
-            outcome["limit"] = result.limit
-        explain_network(resource, outcome)
-        outcome["files"] = await files.keep(command, ".", failed=failed)
-        return outcome
+        told = CommandResult(
+            exit_code=step_code(result),
+            stdout=result.output,
+            stderr="".join(f"{note}\n" for note in [*ended, *result.notes]),
+            timed_out=result.status == "timeout",
+            truncated=bool(result.left_out),
+            duration=result.duration,
+            limit=result.limit,
+        )
+        return await files.output(command, told, told.stderr, place=place)

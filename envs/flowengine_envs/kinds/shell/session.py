@@ -31,7 +31,7 @@ from flowengine_envs.kinds.shell.result import LineAssembler, ShellResult, shell
 from flowengine_envs.kinds.shell.viewer import Mirror
 from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import GRACE, TIMEOUT, UNBOUNDED, Counted
-from flowengine_envs.link.channel import Channel, OnAnswer
+from flowengine_envs.link.channel import Channel
 from flowengine_envs.link.masking import masked
 
 OUTPUT = 8 * 1024 * 1024
@@ -437,17 +437,9 @@ class Shell(Supervised):
     def _masked(self, data: bytes) -> bytes:
         return masked(data, [each.encode() for each in self._secrets])
 
-    async def _ask(
-        self,
-        request: str,
-        payload: bytes = b"",
-        about: str = "",
-        on_answer: OnAnswer | None = None,
-        **fields: Any,
-    ) -> dict[str, Any]:
+    async def _ask(self, request: str, payload: bytes = b"", **options: Any) -> dict[str, Any]:
         """Send a request for its terminal, as the channel does."""
-        fields["terminal"] = self._number
-        return await self._channel.request(request, payload, about, on_answer, **fields)
+        return await self._channel.request(request, payload, terminal=self._number, **options)
 
     async def _begin(
         self,
@@ -473,7 +465,9 @@ class Shell(Supervised):
                 parts[header["part"]] += data
 
         try:
-            answer = await self._ask(request, payload, "command", on_answer, **fields)
+            answer = await self._ask(
+                request, payload, about="command", on_answer=on_answer, **fields
+            )
         except EnvironmentLost:
             self._is_lost = True
             raise

@@ -25,11 +25,12 @@ from typing import Any
 
 from flowengine.sdk import printable
 from flowengine.sdk.errors import EnvironmentLost, StepError
-from flowengine.sdk.files.private_sockets import listening
+from flowengine.sdk.files.private_sockets import connected, listening
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine_envs.link.channel import OnAnswer
 
 _ENDING = b"q\x03\x04"
+_CONNECTING = 5.0
 _BEGIN = "\x1b[?1049h\x1b[?7l"
 _END = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 
@@ -44,7 +45,7 @@ def main(path: str) -> int:
         The exit code.
     """
     try:
-        connection = _connected(path)
+        connection = connected(os.path.abspath(path), _CONNECTING)
     except OSError as error:
         sys.stderr.write(f"there is no terminal to watch at {path}: {error.strerror}\n")
         return 1
@@ -55,21 +56,6 @@ def main(path: str) -> int:
     if ended:
         sys.stderr.write("the terminal has ended\n")
     return 0
-
-
-def _connected(path: str) -> socket.socket:
-    """Connect to a socket whose path may exceed the length limit of socket addresses."""
-    folder, name = os.path.split(os.path.abspath(path))
-    below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(f"/proc/self/fd/{below}/{name}")
-    except OSError:
-        connection.close()
-        raise
-    finally:
-        os.close(below)
-    return connection
 
 
 def _follow(connection: socket.socket) -> bool:

@@ -14,7 +14,7 @@ import os
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -89,9 +89,14 @@ async def built(spec: Spec) -> str | None:
                 f"{spec}: no image is built from the current {build.build}, and pull_policy is "
                 "never"
             )
-        async with _alone(tag):
+        lock = BuildLock(tag)
+        while not lock.acquire():  # noqa: ASYNC110 - unlocking a file triggers no event
+            await asyncio.sleep(PAUSE)
+        try:
             if not await asyncio.to_thread(is_there, tag):
                 await _build(spec, build, tag, tar, fresh=policy == "always")
+        finally:
+            lock.release()
     return tag
 
 
@@ -228,18 +233,6 @@ async def _ask(path: str, body: IO[bytes]) -> AsyncIterator[dict[str, Any]]:
                         yield progress
     finally:
         writer.transport.abort()
-
-
-@asynccontextmanager
-async def _alone(tag: str) -> AsyncIterator[None]:
-    """Build an image while no other process of this user does."""
-    lock = BuildLock(tag)
-    while not lock.acquire():  # noqa: ASYNC110 - unlocking a file triggers no event
-        await asyncio.sleep(PAUSE)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 # The container settings in `config:`, for every kind that runs in a container.

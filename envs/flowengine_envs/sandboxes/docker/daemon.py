@@ -12,8 +12,8 @@ import socket
 import sys
 import threading
 import urllib.parse
+from contextlib import suppress
 from functools import cache
-from typing import Any
 
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.python.extras import install_command
@@ -48,10 +48,15 @@ def connect() -> library.DockerClient:
             "forward its socket: ssh -L /tmp/docker.sock:/var/run/docker.sock HOST"
         )
     try:
-        if where.startswith("unix://"):  # the library would leave its socket open
+        place = urllib.parse.urlsplit(where)
+        if place.scheme == "unix":  # the library would leave its socket open
             with socket.socket(socket.AF_UNIX) as trial:
                 trial.settimeout(_TIMEOUT)
-                trial.connect(where.removeprefix("unix://"))
+                trial.connect(place.path)
+        else:  # an error of the library does not say why
+            socket.create_connection(
+                (place.hostname or "localhost", place.port or 2375), _TIMEOUT
+            ).close()
         client = _client(where, os.getpid())
         client.ping()
     except (docker.errors.DockerException, OSError) as error:
@@ -86,68 +91,21 @@ def _client(where: str, pid: int) -> library.DockerClient:
     return docker.DockerClient(base_url=where, timeout=_TIMEOUT, max_pool_size=32)
 
 
-def _why(error: BaseException, where: str) -> str:
+def _why(error: Exception, where: str) -> str:
     """Describe why the daemon cannot be used."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, PermissionError):
-            return (
-                f"the Docker daemon at {where} cannot be used by this user: "
-                "sudo usermod -aG docker $USER, then log in again"
-            )
-        if isinstance(cause, FileNotFoundError):
-            return (
-                f"no Docker daemon at {where}: install it (Debian: sudo apt-get install docker.io) "
-                "or start it (sudo systemctl start docker)"
-            )
-        if isinstance(cause, ConnectionRefusedError):
-            return (
-                f"nothing answers at {where}: start the Docker daemon (sudo systemctl start docker)"
-            )
-        cause = _inner(cause)
+    if isinstance(error, PermissionError):
+        return (
+            f"the Docker daemon at {where} cannot be used by this user: "
+            "sudo usermod -aG docker $USER, then log in again"
+        )
+    if isinstance(error, FileNotFoundError):
+        return (
+            f"no Docker daemon at {where}: install it (Debian: sudo apt-get install docker.io) "
+            "or start it (sudo systemctl start docker)"
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return f"nothing answers at {where}: start the Docker daemon (sudo systemctl start docker)"
     return f"the Docker daemon at {where} does not answer like one: {error}"
-
-
-def _inner(error: BaseException) -> BaseException | None:
-    """Return the error that an error wraps. The HTTP library keeps it among the arguments."""
-    for argument in error.args:
-        if isinstance(argument, BaseException):
-            return argument
-    return error.__cause__ or error.__context__
-
-
-async def attached(path: str, body: bytes = b"") -> tuple[Attached, asyncio.StreamWriter]:
-    """Request a two-way stream of a program from the daemon.
-
-    Args:
-        path: Path and query of the request: `/exec/ID/start`.
-        body: JSON.
-
-    Returns:
-        The program's output and input streams.
-
-    Raises:
-        EnvironmentLost: The daemon refused it or is not reachable.
-    """
-    where = urllib.parse.urlsplit(host())
-    loop = asyncio.get_running_loop()
-    streams = Attached(loop)
-    try:
-        if where.scheme == "unix":
-            transport, _ = await loop.create_unix_connection(lambda: streams, where.path)
-        else:
-            transport, _ = await loop.create_connection(
-                lambda: streams, where.hostname or "localhost", where.port or 2375
-            )
-    except OSError as error:
-        raise EnvironmentLost(f"the Docker daemon at {host()} is gone: {error}") from error
-    transport.write(
-        f"POST {path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-        + body
-    )
-    await streams.upgraded
-    return streams, asyncio.StreamWriter(transport, streams, None, loop)
 
 
 async def connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -167,119 +125,93 @@ async def connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         raise EnvironmentLost(f"the Docker daemon at {host()} is gone: {error}") from error
 
 
-class Attached(asyncio.streams.FlowControlMixin):
-    """The response to an upgrade, followed by frames of a program's output and errors.
+async def attached(path: str, body: bytes = b"") -> Attached:
+    """Request the streams of a program from the daemon.
+
+    Args:
+        path: Path and query of the request: `/exec/ID/start`.
+        body: JSON.
+
+    Returns:
+        Its streams.
+
+    Raises:
+        EnvironmentLost: The daemon refused it or is not reachable.
+    """
+    source, sink = await connection()
+    try:
+        sink.write(
+            f"POST {path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        head = await source.readuntil(b"\r\n\r\n")
+        if head.split(b" ", 2)[1] not in {b"101", b"200"}:
+            text = (await source.read(500) or head).decode("utf-8", "replace").strip()
+            raise EnvironmentLost(f"the Docker daemon refused a stream: {text}")
+    except BaseException as error:
+        sink.transport.abort()
+        if isinstance(error, OSError | asyncio.IncompleteReadError):
+            raise EnvironmentLost("the Docker daemon closed the connection") from error
+        raise
+    return Attached(source, sink)
+
+
+class Attached:
+    """The input of a program, and frames of its output and errors.
 
     A frame consists of a byte for the stream, three zero bytes, four bytes of length, and the data:
     https://docs.docker.com/reference/api/engine/ (Attach to a container).
 
     Args:
-        loop: The event loop that it belongs to.
+        source: The frames.
+        stdin: Its input.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
-        self.stdout = asyncio.StreamReader(_BLOCK, loop)
-        self.stderr = asyncio.StreamReader(_BLOCK, loop)
-        self.upgraded: asyncio.Future[None] = loop.create_future()
-        self.ended: asyncio.Future[None] = loop.create_future()
-        self._head = bytearray()
-        self._frame = bytearray()
-        self._left = 0
-        self._to = self.stdout
+    def __init__(self, source: asyncio.StreamReader, stdin: asyncio.StreamWriter) -> None:
+        self.stdin = stdin
+        self.stdout, self.stderr = asyncio.StreamReader(_BLOCK), asyncio.StreamReader(_BLOCK)
+        self.reading = asyncio.ensure_future(self._read(source))
+        """Has ended when the program has, or the connection to it."""
+        self.reading.add_done_callback(self._end)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let readers that fall behind pause the connection."""
-        assert isinstance(transport, asyncio.Transport)
-        shared = _Paused(transport)
-        for reader in (self.stdout, self.stderr):
-            reader.set_transport(_Pausing(shared, reader))
+    def close(self) -> None:
+        """End the connection."""
+        self.reading.cancel()
 
-    def data_received(self, data: bytes) -> None:
-        """Process the next bytes of the connection."""
-        if not self.upgraded.done():
-            self._head += data
-            head, separator, data = bytes(self._head).partition(b"\r\n\r\n")
-            if not separator:
-                return
-            self._head.clear()
-            status = head.split(b"\r\n", 1)[0]
-            if b" 101 " not in status and b" 200 " not in status:
-                text = (data or head)[:500].decode("utf-8", "replace").strip()
-                self.upgraded.set_exception(
-                    EnvironmentLost(f"the Docker daemon refused a stream: {text}")
-                )
-                return
-            self.upgraded.set_result(None)
-        at = 0
-        while at < len(data):
-            if self._left:
-                piece = data[at : at + self._left]
-                self._to.feed_data(piece)
-                self._left -= len(piece)
-                at += len(piece)
-                continue
-            missing = 8 - len(self._frame)
-            self._frame += data[at : at + missing]
-            at += missing
-            if len(self._frame) == 8:
-                self._to = self.stderr if self._frame[0] == 2 else self.stdout
-                self._left = int.from_bytes(self._frame[4:], "big")
-                self._frame.clear()
+    async def _read(self, source: asyncio.StreamReader) -> None:
+        sinks = [(reader, _Gate(reader)) for reader in (self.stdout, self.stderr)]
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = await source.readexactly(8)
+                reader, gate = sinks[head[0] == 2]
+                left = int.from_bytes(head[4:], "big")
+                while left and (piece := await source.read(min(left, _BLOCK))):
+                    left -= len(piece)
+                    reader.feed_data(piece)
+                    await gate.opened.wait()
 
-    def eof_received(self) -> bool:
-        """End the readers' streams. The owner of the connection closes it."""
-        self._end()
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End the streams, and wake every waiter."""
-        super().connection_lost(exc)
-        if not self.upgraded.done():
-            self.upgraded.set_exception(EnvironmentLost("the Docker daemon closed the connection"))
-        self._end()
-
-    def _end(self) -> None:
+    def _end(self, _: object) -> None:
         self.stdout.feed_eof()
         self.stderr.feed_eof()
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def _get_close_waiter(self, stream: Any) -> asyncio.Future[None]:
-        return self.ended
+        self.stdin.transport.abort()
 
 
-class _Paused:
-    """A connection that several readers may pause. It resumes when none of them does."""
+class _Gate(asyncio.ReadTransport):
+    """Lets a reader that falls behind pause the connection."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._by: set[int] = set()
-
-    def pause(self, reader: int) -> None:
-        self._by.add(reader)
-        if len(self._by) == 1:
-            self._transport.pause_reading()
-
-    def resume(self, reader: int) -> None:
-        self._by.discard(reader)
-        if not self._by:
-            self._transport.resume_reading()
-
-
-class _Pausing(asyncio.ReadTransport):
-    """The connection as one reader sees it."""
-
-    def __init__(self, shared: _Paused, reader: asyncio.StreamReader) -> None:
+    def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__()
-        self._shared = shared
-        self._reader = id(reader)
+        self.opened = asyncio.Event()
+        self.opened.set()
+        reader.set_transport(self)
 
     def pause_reading(self) -> None:
-        self._shared.pause(self._reader)
+        self.opened.clear()
 
     def resume_reading(self) -> None:
-        self._shared.resume(self._reader)
+        self.opened.set()
 
 
 # Programs started in a running container.
@@ -293,22 +225,14 @@ class ContainerProgram:
     Args:
         client: A client of the daemon.
         exec_id: The daemon's id of the program.
-        streams: Its output streams.
-        stdin: Its input stream.
+        streams: Its streams.
     """
 
-    def __init__(
-        self,
-        client: library.DockerClient,
-        exec_id: str,
-        streams: Attached,
-        stdin: asyncio.StreamWriter,
-    ) -> None:
+    def __init__(self, client: library.DockerClient, exec_id: str, streams: Attached) -> None:
         self._client = client
         self._exec = exec_id
         self._streams = streams
-        self._input = stdin
-        self.stdin: asyncio.StreamWriter | None = stdin
+        self.stdin: asyncio.StreamWriter | None = streams.stdin
         self.stdout: asyncio.StreamReader | None = streams.stdout
         self.stderr: asyncio.StreamReader | None = streams.stderr
         self.returncode: int | None = None
@@ -320,7 +244,7 @@ class ContainerProgram:
 
     async def wait(self) -> int:
         """Wait until it has ended, and return its exit code."""
-        await asyncio.shield(self._streams.ended)
+        await asyncio.wait([self._streams.reading])
         while self.returncode is None:
             code = await asyncio.to_thread(self._inspect)
             if code is None:
@@ -340,4 +264,4 @@ class ContainerProgram:
     def kill(self) -> None:
         """Close its input. A program that does not end then ends with the container."""
         self.returncode = _KILLED
-        self._input.transport.abort()
+        self._streams.close()

@@ -14,8 +14,6 @@ import subprocess
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -151,9 +149,14 @@ def build(client: library.DockerClient, *, data: bool = False) -> str:
             "which is not installed: sudo apt-get install mmdebstrap, or name another image "
             "in the environment's config"
         )
-    with _alone(wanted.tag):
+    lock = BuildLock(wanted.tag)
+    while not lock.acquire():
+        time.sleep(PAUSE)
+    try:
         if not is_there(client, wanted.tag):
             _build(client, wanted)
+    finally:
+        lock.release()
     return wanted.tag
 
 
@@ -196,18 +199,6 @@ def _make_root(wanted: Description, target: Path) -> None:
     if made.returncode != 0:
         errors = "\n".join(made.stderr.strip().splitlines()[-10:])
         raise EnvironmentStartFailed(f"the sandbox image could not be built. mmdebstrap:\n{errors}")
-
-
-@contextmanager
-def _alone(tag: str) -> Iterator[None]:
-    """Build an image while no other process of this user does."""
-    lock = BuildLock(tag)
-    while not lock.acquire():
-        time.sleep(PAUSE)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 if __name__ == "__main__":

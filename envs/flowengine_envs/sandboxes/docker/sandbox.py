@@ -33,6 +33,7 @@ from flowengine.sdk.environments import (
     Spec,
 )
 from flowengine_envs.link.call_limits import DISK_HELD, MEMORY, PROCESSES
+from flowengine_envs.link.logs import Log
 from flowengine_envs.link.words import RESERVE
 from flowengine_envs.network.egress import INSIDE, Egress
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
@@ -69,8 +70,6 @@ installs one for SIGINT, which is removed here.
 """
 
 
-_LOG = 4096
-"""Bytes kept of the first process's output."""
 _RESERVE = 6 * 1024 * 1024
 """Bytes that a supervisor needs when its programs have used up the memory."""
 _LAST_WORDS = 1.0
@@ -108,15 +107,16 @@ class Docker(OwnNetwork):
     def __init__(self, request: Request, command: ContainerCommand | None = None) -> None:
         super().__init__(request)
         self._command = command
+        self._number = "" if command is None else f"-{os.urandom(4).hex()}"
+        """Distinguishes the containers of one environment."""
         self._given = False
         self._container: str | None = None
         self._keeper: Attached | None = None
-        self._input: asyncio.StreamWriter | None = None
         self._groups: dict[str, Path] = {}
         self._shown: list[Mount] = []
         self._lists = Lists()
         self._egress = Egress(request, (user(), group()))
-        self._log = bytearray()
+        self._log = Log()
         self._reading: asyncio.Future[Any] | None = None
 
     @property
@@ -190,10 +190,12 @@ class Docker(OwnNetwork):
             reference = await self._image()
             await self._make(reference)
             path = f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
-            self._keeper, self._input = await attached(path)
+            keeper = self._keeper = await attached(path)
             await asyncio.to_thread(self._start)
             if self._command is None:
-                self._reading = asyncio.ensure_future(self._read_log(self._keeper))
+                self._reading = asyncio.gather(
+                    self._log.read(keeper.stdout), self._log.read(keeper.stderr)
+                )
                 self._groups = await asyncio.to_thread(self._find_groups)
         except BaseException:
             await asyncio.shield(self.close())
@@ -202,12 +204,7 @@ class Docker(OwnNetwork):
     @property
     def _name(self) -> str:
         named = getattr(self.request.config, "container_name", None)
-        return str(named or f"flowengine-{self.request.id}{self._suffix}")
-
-    @cached_property
-    def _suffix(self) -> str:
-        """Distinguishes the containers of one environment."""
-        return "" if self._command is None else f"-{os.urandom(4).hex()}"
+        return str(named or f"flowengine-{self.request.id}{self._number}")
 
     @property
     def _own(self) -> dict[str, Path]:
@@ -258,7 +255,7 @@ class Docker(OwnNetwork):
 
     def _create(self, reference: str) -> str:
         self.image = str(self._client.images.get(reference).id)
-        lists = self._lists.mounts(self._client, reference, self.image, self.request.labels)
+        lists = self._lists.mounts()
         try:
             try:
                 return self._created(reference, lists)
@@ -363,8 +360,7 @@ class Docker(OwnNetwork):
             raise EnvironmentLost(f"{self.request.spec}: its container has ended")
         made = await asyncio.to_thread(self._exec, list(argv), dict(env))
         body = json.dumps({"Detach": False, "Tty": False}).encode()
-        streams, stdin = await attached(f"/exec/{made}/start", body)
-        return ContainerProgram(self._client, made, streams, stdin)
+        return ContainerProgram(self._client, made, await attached(f"/exec/{made}/start", body))
 
     async def start_supervisor(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
         """Start a supervisor. It shares the memory limit of its programs, so it has a reserve."""
@@ -376,16 +372,7 @@ class Docker(OwnNetwork):
         if self._reading is None:
             return ""
         await asyncio.wait({self._reading}, timeout=_LAST_WORDS)
-        return "" if self.alive() else self._log.decode(errors="replace").strip()
-
-    async def _read_log(self, keeper: Attached) -> None:
-        """Keep the end of the first process's output."""
-
-        async def read(stream: asyncio.StreamReader) -> None:
-            while data := await stream.read(_LOG):
-                self._log = (self._log + data)[-_LOG:]
-
-        await asyncio.gather(read(keeper.stdout), read(keeper.stderr))
+        return "" if self.alive() else str(self._log)
 
     def _exec(self, argv: list[str], env: dict[str, str]) -> str:
         try:
@@ -398,7 +385,7 @@ class Docker(OwnNetwork):
 
     def alive(self) -> bool:
         """Return whether the container's first process is connected."""
-        return self._keeper is not None and not self._keeper.ended.done()
+        return self._keeper is not None and not self._keeper.reading.done()
 
     async def close(self) -> None:
         """Remove the container and wait until it has disappeared."""
@@ -406,8 +393,8 @@ class Docker(OwnNetwork):
             if self._container is not None:
                 await asyncio.to_thread(remove, self._client, self._container)
         finally:  # If the daemon is unreachable, it must be possible to close again.
-            if self._input is not None:
-                self._input.close()
+            if self._keeper is not None:
+                self._keeper.close()
             if self._reading is not None:
                 self._reading.cancel()
             await self._egress.close()
@@ -418,11 +405,10 @@ class Docker(OwnNetwork):
             await asyncio.to_thread(warn_of_new, self.request, self._shown)
 
     @property
-    def streams(self) -> tuple[Attached, asyncio.StreamWriter]:
+    def streams(self) -> Attached:
         """The output and input streams of the first process."""
         assert self._keeper is not None
-        assert self._input is not None
-        return self._keeper, self._input
+        return self._keeper
 
     def ended(self) -> tuple[int, bool]:
         """Wait for a command. Return its exit code, and whether it ran out of memory."""
