@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
 
 from flowengine.sdk import Timeout
 from flowengine.sdk.web import responses
@@ -60,23 +59,16 @@ class DownloadedFile:
         return f"{self.status} {responses.phrase_of(self.status)}".rstrip()
 
 
-class DownloadLimits(NamedTuple):
-    """Limits for one download."""
-
-    bytes: int
-    """Packed and unpacked size."""
-    seconds: float = SECONDS
-    """Including its redirects, without pauses between attempts."""
-
-
 @dataclass(frozen=True)
 class Downloader:
     """Downloads files."""
 
     client: HttpClient
     """Sends requests."""
-    limits: DownloadLimits
-    """Limits for one download."""
+    bytes: int
+    """Maximum size of a file, packed and unpacked."""
+    seconds: float = SECONDS
+    """Time limit of a download, including its redirects, without pauses between attempts."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for some seconds before another attempt."""
 
@@ -101,7 +93,7 @@ class Downloader:
         """
         chain = [url]
         try:
-            async with asyncio.timeout(self.limits.seconds):
+            async with asyncio.timeout(self.seconds):
                 while not isinstance(
                     downloaded := await self._tried(chain, to, headers or {}), DownloadedFile
                 ):
@@ -111,7 +103,7 @@ class Downloader:
             with suppress(FileNotFoundError):
                 os.unlink(to)
             if isinstance(error, TimeoutError):
-                waited = str(error) or f"it was not downloaded in {self.limits.seconds:g} s"
+                waited = str(error) or f"it was not downloaded in {self.seconds:g} s"
                 raise Timeout(f"{responses.shown(chain)}: {waited}") from None
             raise
 
@@ -138,7 +130,7 @@ class Downloader:
         self, chain: list[Url], to: Path, headers: Mapping[str, str]
     ) -> tuple[DownloadedFile | Url, float | None]:
         """Send one request. Return its result, and the pause after which to repeat it, if any."""
-        request = WebRequest(_ACCEPTED, headers, lambda _: self.limits.bytes)
+        request = WebRequest(_ACCEPTED, headers, lambda _: self.bytes)
         try:
             async with responses.requested(self.client, chain, request) as (head, body):
                 if isinstance(body, Url):

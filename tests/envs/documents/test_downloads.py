@@ -20,7 +20,7 @@ from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import TooLarge
 from flowengine.sdk.web.urls import UrlRefused, read_url
-from flowengine_envs.documents.downloads import DownloadedFile, Downloader, DownloadLimits
+from flowengine_envs.documents.downloads import DownloadedFile, Downloader
 from tests.envs.network.ways_out import Site, run, serving
 from tests.rows import each_row
 
@@ -46,14 +46,12 @@ def download(
     url: str,
     folder: Path,
     way: Network,
-    limits: DownloadLimits | None = None,
+    limits: tuple[int, float] = (MIB, 20),
     pause: Any = asyncio.sleep,
     **more: Any,
 ) -> DownloadedFile:
     found: DownloadedFile = run(
-        Downloader(HttpClient(way), limits or DownloadLimits(MIB, 20), pause).get(
-            read_url(url), folder / "file", **more
-        )
+        Downloader(HttpClient(way), *limits, pause).get(read_url(url), folder / "file", **more)
     )
     return found
 
@@ -306,7 +304,7 @@ def test_hostile_servers_end_within_limits(
     site.pages["/a"] = page
     seconds = 0.5 if error is Timeout else 60
     with pytest.raises(error) as caught:
-        download(site.url("/a"), tmp_path, to(site), DownloadLimits(MIB, seconds), Clock())
+        download(site.url("/a"), tmp_path, to(site), (MIB, seconds), Clock())
     assert told in str(caught.value)
     assert os.listdir(tmp_path) == []
 
@@ -332,7 +330,7 @@ def test_what_unpacks_to_too_much_is_stopped(times: int, site: Site, tmp_path: P
     tracemalloc.start()
     try:
         with pytest.raises(TooLarge, match="unpacks to more than 4 MiB"):
-            download(site.url("/a"), tmp_path, to(site), DownloadLimits(4 * MIB, 60))
+            download(site.url("/a"), tmp_path, to(site), (4 * MIB, 60))
         assert tracemalloc.get_traced_memory()[1] < 8 * MIB
     finally:
         tracemalloc.stop()
@@ -351,9 +349,7 @@ def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None
 
     async def main() -> None:
         getting = asyncio.ensure_future(
-            Downloader(HttpClient(to(site)), DownloadLimits(MIB)).get(
-                read_url(site.url("/a")), tmp_path / "file"
-            )
+            Downloader(HttpClient(to(site)), MIB).get(read_url(site.url("/a")), tmp_path / "file")
         )
         await asyncio.to_thread(asked.wait, 60)
         getting.cancel()
