@@ -3,11 +3,10 @@
 | module | contents |
 |---|---|
 | `provider` | opens browsers |
-| `resource` | a browser as steps, tools and programs use it |
+| `resource` | a browser as steps, tools and programs use it, with actions as methods |
 | `sharing`, `chromium` | processes of Chromium, and the environments that share them |
 | `session` | one profile: its tabs and their events, the visible text, and the accessibility tree |
 | `actions`, `written_actions` | actions as data, or written as calls |
-| `verbs` | actions as methods |
 | `approvals` | actions that require approval, their effects, passwords, uploads |
 | `requests` | requests of a page, `file:` pages, downloads, reasons for failures |
 | `loading` | loading and scrolling of pages |

@@ -210,7 +210,6 @@ async def _values(frame: library.Frame) -> list[str]:
 
 
 PASSWORD, UPLOAD, NEW_HOST = "password", "upload", "new_host"
-NOT_APPROVED = "is a new host that was not approved (policy: ask: new_host)"
 _GONE = (
     "the approved element is gone from the page. Nothing was done: look at the page and ask again"
 )
@@ -364,7 +363,9 @@ class ApprovalGuard:
 
     def judge(self, host: str, port: int) -> str:
         """Return why to refuse a connection that the network's rules allow, or an empty string."""
-        return NOT_APPROVED if NEW_HOST in self.asks and self._is_new(host) else ""
+        if NEW_HOST not in self.asks or not self._is_new(host):
+            return ""
+        return "is a new host that was not approved (policy: ask: new_host)"
 
     async def watch(self, context: library.BrowserContext) -> None:
         """Stop unapproved requests of a profile that would send a password."""

@@ -22,6 +22,7 @@ from flowengine.sdk.texts.sizes import size_text
 from flowengine_envs.browser import installation, library
 from flowengine_envs.browser.long_messages import Shortened
 from flowengine_envs.kinds.supervised import start_program
+from flowengine_envs.link.logs import Log
 
 LARGEST_MESSAGE = 64 * 1024 * 1024
 """Maximum bytes of a message from the sandbox. In a longer one, long texts are truncated."""
@@ -29,7 +30,6 @@ _HEAD_END = b"\r\n\r\n"
 _PIECE = 1 << 16
 _ENDING = 3.0
 """Seconds for a requested shutdown."""
-_LOG = 4096
 _HELD_ELSEWHERE = frozenset({"DATA", "FSIZE"})
 """Limits of single processes that prevent a browser from working.
 
@@ -50,23 +50,16 @@ class BrowserServer:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._log = bytearray()
+        self._log = Log()
         self._path = b""
         self._connected = False
-        self._tasks: list[asyncio.Task[None]] = []
         self._open = AsyncExitStack()
-        if program.stderr is not None:
-            self._tasks.append(asyncio.ensure_future(self._read_log(program.stderr)))
+        self._tasks = [asyncio.ensure_future(self._log.read(program.stderr))]
 
     @property
     def alive(self) -> bool:
         """Whether it runs, as far as is known without I/O."""
         return self._program.returncode is None
-
-    @property
-    def log(self) -> str:
-        """The last lines of its standard error."""
-        return self._log.decode(errors="replace").strip()
 
     async def connect(self) -> library.Browser:
         """Return its browser.
@@ -101,7 +94,7 @@ class BrowserServer:
         if not self._path.startswith(b"/"):
             self._program.kill()
             await asyncio.wait(self._tasks, timeout=0.5)
-            raise EnvironmentStartFailed(self.log or "Playwright's server has ended")
+            raise EnvironmentStartFailed(str(self._log) or "Playwright's server has ended")
         listener = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_PIECE)
         self._open.callback(listener.close)
         port = listener.sockets[0].getsockname()[1]
@@ -155,15 +148,10 @@ class BrowserServer:
                 sink.write(await _message(source))
                 await sink.drain()
         except (_Refused, asyncio.LimitOverrunError) as error:
-            self._log += f"\nthe browser's server sent {error}, and was ended".encode()
+            self._log.add(f"\nthe browser's server sent {error}, and was ended".encode())
             self._program.kill()
         except (OSError, asyncio.IncompleteReadError):
             pass  # One of them has ended.
-
-    async def _read_log(self, stream: asyncio.StreamReader) -> None:
-        with suppress(OSError):
-            while data := await stream.read(_LOG):
-                self._log = (self._log + data)[-_LOG:]
 
 
 class _Refused(Exception):

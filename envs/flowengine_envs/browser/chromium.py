@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from flowengine.sdk import EnvironmentStartFailed
-from flowengine.sdk.environments import Request, Sandbox, Tracer
+from flowengine.sdk.environments import Request, Sandbox
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine.sdk.texts.visible_text import one_line
 from flowengine_envs.browser import installation, library
@@ -88,7 +88,7 @@ class Chromium:
 
     def __init__(self, request: Request) -> None:
         self._folder = make_scratch()
-        self._traces = Traces(request.trace)
+        self.traces = Traces(request.trace)
         # Everything in it has its own mark, because it may outlast the first environment.
         id = uuid.uuid4().hex
         own = request._replace(
@@ -97,7 +97,7 @@ class Chromium:
             workspace=self._folder / "work",
             home=self._folder / "home",
             mounts={},
-            trace=self._traces,
+            trace=self.traces,
         )
         assert request.sandbox is not None
         self.sandbox: Sandbox = request.sandbox(own)
@@ -201,15 +201,11 @@ class Chromium:
                 pass  # It has ended.
         self._profiles -= 1
         self._free.append(profile.proxy)
-        self._traces.remove(profile.trace)
+        self.traces.remove(profile.trace)
         if not self._profiles:
             self._sound = False
             self._closed()
             await self.close()
-
-    def trace(self, tracer: Tracer) -> None:
-        """Record its resources for one more environment that uses it."""
-        self._traces.add(tracer)
 
     async def close(self) -> None:
         """End it and all processes that it started."""
@@ -284,7 +280,7 @@ class Profile:
         )
         # If opening fails, recorded resources are killed. They are recorded only now, when other
         # environments may also use them.
-        self.chromium.trace(self.trace)
+        self.chromium.traces.add(self.trace)
         return context
 
     async def leave(self, context: library.BrowserContext | None) -> None:

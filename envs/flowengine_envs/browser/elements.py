@@ -24,22 +24,6 @@ _ENABLED = frozenset({"check", "click", "fill", "select"})
 """Actions that require an enabled element."""
 _POINTED = frozenset({"check", "click", "hover"})
 """Actions that require the mouse to reach the element."""
-_DOUBT = """(element, pointed) => {
-  let box = element.getBoundingClientRect();
-  const control = element.tagName === "LABEL" && element.control || element;
-  if (!box.width || !box.height || !element.checkVisibility({visibilityProperty: true})
-    || control.readOnly || control.matches(":disabled, [aria-readonly=true]")
-    || control.closest("[aria-disabled=true]")) return "state";
-  if (!pointed) return "";
-  if (box.left < 0 || box.top < 0 || box.right > innerWidth || box.bottom > innerHeight) {
-    element.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
-    box = element.getBoundingClientRect();
-  }
-  const x = box.left + box.width / 2, y = box.top + box.height / 2;
-  const at = element.getRootNode().elementFromPoint(x, y);
-  return !at || element.contains(at) || at.contains(element) ? "" : "covered";
-}"""
-"""Conditions that may make an element unusable. They only decide whether to ask Playwright."""
 _OPTIONS = """(element, values) => {
   const text = each => String(each || "").replace(/\\s+/g, " ").trim();
   const select = element.tagName === "LABEL" ? element.control : element;
@@ -90,35 +74,21 @@ async def find(
 
 
 async def _wait(acting: Acting, locator: library.Locator, selector: str, *, hidden: bool) -> None:
-    first, seconds, waited = locator.first, acting.action_timeout, 0.0
-    soon = 0.0 if hidden else min(_PATIENCE, seconds)
+    first, seconds = locator.first, acting.action_timeout
 
     async def reason() -> str:
         return "" if await first.is_visible() else _VISIBLE
 
     try:
+        await first.wait_for(state="attached", timeout=seconds * 1000)
         if not hidden:
-            if await _appears(first, soon):
-                return
-            if await _answer(first.count(), seconds):
-                waited = _PATIENCE
-        await first.wait_for(state="attached", timeout=max(0.1, seconds - soon) * 1000)
-        if not hidden:
-            await _until(acting, reason, f"'{selector:.200}': ", waited)
+            await _until(acting, reason, f"'{selector:.200}': ")
     except library.TimeoutError:
         await _answer(first.count(), _PATIENCE)  # Raises if the page does not respond at all.
         what = f"no such element after {seconds:g} s"
         raise ActionFailed(f"'{selector:.200}': {what}") from None
     except library.Error as error:
         raise ActionFailed(f"'{selector:.200}': {reason_of(error)}") from None
-
-
-async def _appears(element: library.Locator, seconds: float) -> bool:
-    try:
-        await element.wait_for(state="visible", timeout=seconds * 1000)
-    except library.TimeoutError:
-        return False
-    return True
 
 
 async def usable(
@@ -156,13 +126,11 @@ async def usable(
         lacks, has = ([str(each) for each in part] for part in answer)
         return f"it has no option {lacks[0][:50]!r}; it has {', '.join(map(repr, has))}"[:LONGEST]
 
-    pointed = action in _POINTED
-    doubt = await _answer(element.evaluate(_DOUBT, pointed), acting.action_timeout)
-    if doubt == "state":
-        await _until(acting, reason)
+    await _answer(element.is_visible(), acting.action_timeout)
+    await _until(acting, reason)
     if options is not None:
         await _until(acting, lacking)
-    if pointed and doubt:
+    if action in _POINTED:
         try:  # It tries several ways of scrolling before it fails.
             await element.hover(trial=True, timeout=_PATIENCE * 1000)
         except library.TimeoutError as error:
@@ -179,26 +147,19 @@ async def _answer(question: Awaitable[Any], seconds: float) -> Any:
         raise ActionFailed(BUSY) from None
 
 
-async def _until(
-    acting: Acting,
-    reason: Callable[[], Awaitable[str]],
-    what: str = "",
-    waited: float = 0.0,
-) -> None:
+async def _until(acting: Acting, reason: Callable[[], Awaitable[str]], what: str = "") -> None:
     """Wait until no obstacle is left.
 
     Args:
         acting: The action.
         reason: Returns the obstacle, or an empty string.
         what: Prefix of the message.
-        waited: Seconds already spent waiting.
 
     Raises:
         ActionFailed: An obstacle is left.
     """
     loop = asyncio.get_running_loop()
-    began = loop.time()
-    quiet = began - waited
+    began = quiet = loop.time()
     while why := await reason():
         now = loop.time()
         if acting.tab.requests.open:

@@ -106,15 +106,9 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
 _CAUSES = {
     "ERR_ABORTED": "the page was not loaded: the server sent no document, or something else was "
     "loaded instead",
-    "ERR_ADDRESS_UNREACHABLE": "the host cannot be reached",
-    "ERR_CONNECTION_CLOSED": "the server closed the connection",
-    "ERR_CONNECTION_REFUSED": "the host refuses the connection",
-    "ERR_CONNECTION_RESET": "the connection was cut",
-    "ERR_EMPTY_RESPONSE": "the server sent no answer",
     "ERR_HTTP_RESPONSE_CODE_FAILURE": "the server answered with a fault and without a page",
     "ERR_INTERNET_DISCONNECTED": "this browser may reach no network (policy: network)",
     "ERR_NAME_NOT_RESOLVED": "there is no such host, or this browser may not reach it",
-    "ERR_TOO_MANY_REDIRECTS": "too many redirects",
     "ERR_TUNNEL_CONNECTION_FAILED": "the host cannot be reached, or this browser may not reach it",
 }
 
@@ -131,7 +125,10 @@ def cause(text: str) -> str:
         return f"its certificate cannot be trusted ({code})"
     if code.startswith("ERR_SSL"):
         return f"its TLS is at fault ({code})"
-    return f"{_CAUSES[code]} ({code})" if code in _CAUSES else text.split(" at http", maxsplit=1)[0]
+    if not code.startswith("ERR_"):
+        return text.split(" at http", maxsplit=1)[0]
+    words = code.removeprefix("ERR_").replace("_", " ").lower()
+    return f"{_CAUSES.get(code, words)} ({code})"
 
 
 # Scrolls pages and areas inside them, and reports how far.

@@ -494,10 +494,8 @@ def _named(line: OutlineLine) -> str:
 
 
 def _passages(text: str, wanted: str) -> Iterator[str]:
-    folded = text.casefold()
-    if len(folded) != len(text):  # Some letters fold to two, so positions would differ.
-        folded = text.lower() if len(text.lower()) == len(text) else text
-    at = folded.find(wanted)
-    while at >= 0:
-        yield f"at {at}: …{text[max(0, at - _AROUND) : at + len(wanted) + _AROUND]}…"
-        at = folded.find(wanted, at + max(len(wanted), _AROUND))
+    end = 0
+    for hit in re.finditer(re.escape(wanted), text, re.IGNORECASE):
+        if hit.start() >= end:
+            end = hit.start() + max(len(wanted), _AROUND)
+            yield f"at {hit.start()}: …{text[max(0, hit.start() - _AROUND) : hit.end() + _AROUND]}…"

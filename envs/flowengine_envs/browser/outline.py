@@ -34,10 +34,8 @@ _ROWS = {
 """Roles of elements whose parts belong together."""
 LARGEST = 40
 """Maximum lines of a region. A larger one contains too much unrelated content."""
-_BESIDE_HEADING = 8
-"""Maximum lines of an element that wraps a heading and its links, rather than a card."""
-_LOWEST = 99
-"""A level below all headings."""
+_CARD = 8
+"""Maximum lines of an element that is shown whole with any part of it."""
 _MOST_WORDS = 10
 
 
@@ -106,40 +104,31 @@ class Outline:
         return lines[::-1]
 
     def heading(self, region: range) -> int | None:
-        """Return the heading above a region."""
-        within = self._level(region[0]) or _LOWEST
-        node = region[0]
-        while node >= 0:
-            siblings = self._siblings(self.lines[node].parent)
-            for at in reversed(siblings[: bisect_left(siblings, node)]):
-                if 0 < self._level(at) < within:
-                    return next(item for item in self.below(at) if self.lines[item].level)
-            node = self.lines[node].parent
-        return None
+        """Return the last heading before a region of a higher level than its own."""
+        own = self._level(region[0])
+        levels = ((at, self.lines[at].level) for at in range(region[0] - 1, -1, -1))
+        return next((at for at, level in levels if level and (not own or level < own)), None)
 
     def around(self, at: int) -> range:
-        """Return the row, card or section that a line belongs to.
-
-        It is the smallest region that completes the line: a text with its controls, or a control
-        with the text that describes it.
-        """
-        at = self._outermost(at)
-        if (row := self._row(at)) is not None:
-            return row
-        region, node = self.below(at), at
-        if len(region) > LARGEST:
-            region = range(at, at + 1)
-        while node >= 0:
-            section, parent = self._section(node), self.lines[node].parent
-            if parent >= 0 and section == self.below(parent)[1:]:
-                section = self.below(parent)
-            if len(section) > LARGEST:
-                break
-            region = section
-            if self._completes(region, at):
-                break
-            node = parent
-        return region
+        """Return the row, the card, or the section below a heading that a line belongs to."""
+        card, node = at, at
+        while node >= 0 and len(region := self.below(node)) <= LARGEST:
+            if self.lines[node].role in _ROWS and len(region) > 1:
+                return region
+            card = node if len(region) <= _CARD else card
+            node = self.lines[node].parent
+        if card != at and not self._level(card):
+            return self.below(card)
+        siblings = self._siblings(self.lines[card].parent)
+        place = bisect_left(siblings, card)
+        before = siblings[max(0, place - LARGEST) : place + 1]
+        head = next((each for each in reversed(before) if self._level(each)), None)
+        if head is None:
+            return self.below(card)[:LARGEST]
+        after = siblings[place + 1 : place + 1 + LARGEST]
+        ends = (each for each in after if 0 < self._level(each) <= self._level(head))
+        section = range(head, next(ends, self._ends[siblings[-1]]))
+        return section if len(section) <= LARGEST else self.below(card)[:LARGEST]
 
     def holding(self, words: Sequence[str]) -> list[int]:
         """Return the innermost lines that, with their descendants, contain all of these words."""
@@ -156,55 +145,12 @@ class Outline:
         outer = {self.lines[at].parent for at in positions}
         return [at for at in positions if at not in outer and len(self.below(at)) <= LARGEST]
 
-    def _outermost(self, at: int) -> int:
-        """Return the control that contains a line, or the element that wraps only a heading."""
-        while (parent := self.lines[at].parent) >= 0:
-            if not self.lines[parent].control and not (
-                self._level(at) and self._level(parent) and at == parent + 1
-            ):
-                break
-            at = parent
-        return at
-
-    def _row(self, at: int) -> range | None:
-        """Return the innermost row, list item or form around a line that completes it."""
-        node = at
-        while node >= 0 and len(self.below(node)) <= LARGEST:
-            region = self.below(node)
-            own = node == at and len(region) > 1
-            if self.lines[node].role in _ROWS and (own or self._completes(region, at)):
-                return region
-            node = self.lines[node].parent
-        return None
-
     def _level(self, at: int) -> int:
-        """Return the level of a heading or of its wrapper, or 0."""
-        line, region = self.lines[at], self.below(at)
-        if line.level or line.control or len(region) > _BESIDE_HEADING:
-            return line.level
+        """Return the level of a heading, or of the first one in a card."""
+        region = self.below(at)
+        if len(region) > _CARD:
+            return self.lines[at].level
         return next((self.lines[item].level for item in region if self.lines[item].level), 0)
-
-    def _section(self, node: int) -> range:
-        """Return the siblings of a line that belong to it.
-
-        They are those under the same heading. Without headings, a text starts a group and a control
-        ends it: the next element of the same role belongs to another item.
-        """
-        line, siblings = self.lines[node], self._siblings(self.lines[node].parent)
-        place = bisect_left(siblings, node)
-        before = siblings[max(0, place - LARGEST) : place + 1][::-1]
-        after = siblings[place + 1 : place + 1 + LARGEST]
-        head = next((at for at in before if self._level(at)), None)
-        if head is not None:
-            level = self._level(head)
-            ends = (at for at in after if 0 < self._level(at) <= level)
-            return range(head, next(ends, self._ends[siblings[-1]]))
-        last = node
-        for at in before[1:] if line.control else after:
-            if self.lines[at].role == line.role or self._level(at):
-                break
-            last = at
-        return range(min(node, last), self._ends[max(node, last)])
 
     def _siblings(self, parent: int) -> list[int]:
         """Return the children of a line."""
@@ -215,15 +161,6 @@ class Outline:
                 children.append(at)
                 at = self._ends[at]
         return children
-
-    def _completes(self, region: range, at: int) -> bool:
-        """Return whether a region adds a control to a text, or a text to a control."""
-        own = self.below(at)
-        others = [self.lines[item] for item in region if item not in own]
-        if not self.lines[at].control:
-            return any(line.control for line in others)
-        names = "\n".join(self.lines[item].words for item in region if self.lines[item].control)
-        return any(line.words and not line.control and line.words not in names for line in others)
 
 
 def _line(text: str, depth: int, parent: int) -> OutlineLine:

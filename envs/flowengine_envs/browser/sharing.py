@@ -8,7 +8,7 @@ a spec allows more. They must also have the same network policy, limits, login a
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request
@@ -17,16 +17,6 @@ from flowengine_envs.browser.approvals import NEW_HOST, ApprovalGuard
 from flowengine_envs.browser.chromium import Chromium, Profile, not_started
 from flowengine_envs.browser.requests import Downloads, WorkspaceFiles
 from flowengine_envs.browser.session import BrowserSession
-
-
-class _Key(NamedTuple):
-    """Values that must be equal for sharing."""
-
-    manager: str
-    trusted: str
-    sandbox: type
-    may: tuple[str | None, ...]
-    """Permissions of its pages, and their login and program."""
 
 
 class _Group:
@@ -38,7 +28,7 @@ class _Group:
         self.processes: list[Chromium] = []
 
 
-_groups: dict[_Key, _Group] = {}
+_groups: dict[tuple[object, ...], _Group] = {}
 
 
 async def open_session(
@@ -103,22 +93,25 @@ async def _join(request: Request) -> Profile:
         _forget(key, group)
 
 
-def _forget(key: _Key, group: _Group) -> None:
+def _forget(key: tuple[object, ...], group: _Group) -> None:
     if not group.processes and not group.waiting and _groups.get(key) is group:
         del _groups[key]
 
 
-def _key(request: Request) -> _Key:
+def _key(request: Request) -> tuple[object, ...]:
+    """Return the values that must be equal for sharing, among them what pages may do."""
     config = request.config
     assert request.sandbox is not None
-    may = (
+    return (
+        request.manager,
+        _trusted(request),
+        request.sandbox,
         request.policy.model_dump_json(),
         request.limits.model_dump_json(),
         config.program,
         config.storage_state,
         *sorted(config.permissions),
     )
-    return _Key(request.manager, _trusted(request), request.sandbox, may)
 
 
 def _trusted(request: Request) -> str:

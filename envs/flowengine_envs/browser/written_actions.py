@@ -60,19 +60,14 @@ def read_action(text: str) -> dict[str, Any]:
     if call.func.id == "noop":  # Its duration is not needed, because observing waits for the page.
         given, named = [], {}
     if name == "scroll" and len(given) == 2 and all(isinstance(n, int | float) for n in given):
-        return {"action": name, **_scrolled(*given)}
+        right, down = given  # the longer one is used
+        ways, by = (("right", "left"), right) if abs(right) > abs(down) else (("down", "up"), down)
+        return {"action": name, "direction": ways[by <= 0], "pixels": int(abs(by))}
     known = _positions(call.func.id, name, len(given))
     places = [*known, *(f"argument {n}" for n in range(len(known) + 1, len(given) + 1))]
     fields = dict(zip(places, given, strict=False))
     fields |= {_FIELDS.get(field, field): value for field, value in named.items()}
     return {"action": name, **{field: _fitted(name, field, fields[field]) for field in fields}}
-
-
-def _scrolled(right: float, down: float) -> dict[str, Any]:
-    """Return the fields of a scroll by pixels. With two directions, the longer one is used."""
-    if abs(right) > abs(down):
-        return {"direction": "right" if right > 0 else "left", "pixels": int(abs(right))}
-    return {"direction": "down" if down > 0 else "up", "pixels": int(abs(down))}
 
 
 def _positions(written: str, name: str, count: int) -> Sequence[str]:

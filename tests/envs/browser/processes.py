@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine_envs.browser import sharing
-from flowengine_envs.browser.sharing import _Key
 
 
 def session_of(browser: Any) -> Any:
@@ -15,7 +14,7 @@ def session_of(browser: Any) -> Any:
     return session
 
 
-def key_of(request: Any) -> _Key:
+def key_of(request: Any) -> tuple[object, ...]:
     """Return what the environments of one Chromium have in common."""
     return sharing._key(request)
 

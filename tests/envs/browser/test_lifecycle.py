@@ -105,7 +105,7 @@ async def led_out(sent: Sequence[bytes], request: bytes = CONNECT) -> tuple[str,
         arrived += await source.read()
     sink.close()
     await server.close()
-    return server.log, arrived, program.stdin.data
+    return str(server._log), arrived, program.stdin.data
 
 
 def test_a_message_of_the_server_has_a_bound(limits: Limits) -> None:

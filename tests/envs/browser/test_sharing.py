@@ -59,7 +59,7 @@ def spec(
 
 def process(browser: Browser) -> int:
     """Return the first process in a browser's sandbox."""
-    pids = place(browser).chromium._traces._facts["pids"]
+    pids = place(browser).chromium.traces._facts["pids"]
     return int(pids[0])
 
 
@@ -135,7 +135,7 @@ def test_executions_share_no_process_by_default(
 def test_only_who_may_trust_one_another_shares(
     tmp_path: Path, other: dict[str, Any], shares: bool
 ) -> None:
-    def key(**asked: Any) -> sharing._Key:
+    def key(**asked: Any) -> tuple[object, ...]:
         names = ("isolate", "storage_state", "permissions")
         config = {name: asked.pop(name) for name in names if name in asked}
         return key_of(request_for(BrowserProvider(), Namespace, tmp_path, config=config, **asked))
