@@ -23,7 +23,6 @@ from flowengine.sdk.files.logins import (
     LoginKey,
     Masker,
     held,
-    logins_folder,
     usable,
     write_login,
 )
@@ -39,8 +38,6 @@ _LONGEST = 500
 """Characters of a server's text in a question."""
 _MOST_FAILURES = 100
 """Failed requests whose reason is kept until it is read."""
-_TICK = 2_000_000_000
-"""Nanoseconds within which two changes of a directory may have the same time."""
 _refreshing: set[asyncio.Task[Any]] = set()
 """Refreshes that must end even if the request that needs them is cancelled."""
 
@@ -66,8 +63,6 @@ class SessionTokens:
         self._key = LoginKey(spec.user, config.url, auth.client_id or "")
         shared = spec.scope == "session"
         self._borrower = "" if shared else spec.owner_id.partition("/")[0]
-        self._login: Login | None = None
-        self._changed: int | None = None
         """Time of the directory of logins when it was read, unless a later change can have it."""
         self._settings = _settings(auth, _declared(request, config), spec.sources)
         self._machine: Login | None = None
@@ -151,7 +146,7 @@ class SessionTokens:
         """Return the login to use, refreshed if it expires soon. None: there is none."""
         if self._machine is not None:
             return self._machine if self._machine.token is not None else None
-        login = self._usable()
+        login = usable(self._key, self._borrower)
         if login is None:
             return None
         missing = [scope for scope in self._auth.scope if scope not in login.requested]
@@ -160,21 +155,6 @@ class SessionTokens:
         if login.expires is not None and login.expires - _EARLY < time.time():
             return await self._refreshed(login)
         return login
-
-    def _usable(self) -> Login | None:
-        """Return the login of the execution. Files are only read after a login has changed.
-
-        Every change replaces a file, and so changes the time of the directory.
-        """
-        try:
-            changed = os.stat(logins_folder()).st_mtime_ns
-        except FileNotFoundError:
-            return None
-        if changed != self._changed:
-            is_old = time.time_ns() - changed > _TICK
-            self._login = usable(self._key, self._borrower)
-            self._changed = changed if is_old else None
-        return self._login
 
     async def _renewed(self, used: Login | None, status: int, challenge: str) -> Login:
         """Return a login whose token the server has not refused yet.

@@ -35,7 +35,7 @@ URL_REQUIRED = -32042
 """Error code of a call that needs a person to open pages first (revision 2025-11-25)."""
 _STATE = 256 * 1024
 """Maximum characters of a server's state, which is journaled."""
-_PAUSES = (0.05, 0.1, 0.2, 0.25)
+PAUSES = (0.05, 0.1, 0.2, 0.25)
 """Seconds before a call is made again that is not finished and requests no input."""
 
 
@@ -323,15 +323,6 @@ class OpenCalls:
                     await self._changed.wait()
         finally:
             self._waiting.remove(mine)
-
-
-async def pause(rounds: int) -> None:
-    """Wait before a call is made again that requests no input.
-
-    Args:
-        rounds: How often it was made.
-    """
-    await asyncio.sleep(_PAUSES[min(rounds, len(_PAUSES) - 1)])
 
 
 # What a server requests from a person, bounded so that it can be shown and recorded.

@@ -44,28 +44,16 @@ _SHOWN = 1000
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,200}")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _FIRST = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]")
-_UNANSWERED = (
-    (
-        re.compile(r"\belicit", re.IGNORECASE),
-        "input from a user (elicitation)",
-        "call it as a tool of a flow, or pass the input as arguments",
-    ),
-    (
-        re.compile(
-            r"sampling/|\bsampling\b.*\b(?:support|capability)|support.*\bsampling\b", re.IGNORECASE
-        ),
-        "a text from a model (sampling)",
-        "use a tool that needs no model, or configure the server's own",
-    ),
-    (
-        re.compile(
-            r"roots/list|\broots\b.*\b(?:support|capability)|support.*\broots\b", re.IGNORECASE
-        ),
-        "the client's directories (roots)",
-        "list them in 'roots' of the server, with 'mode: legacy'",
-    ),
-)
-_VARIANTS = {"JSONRPCResponse": "result", "JSONRPCError": "error"}
+_NAMED = r"{0}/|\b{0}\b.*\b(?:support|capability)|support.*\b{0}\b"
+_UNANSWERED = {
+    r"\belicit": "input from a user (elicitation), which this client does not answer: call it as a "
+    "tool of a flow, or pass the input as arguments",
+    _NAMED.format("sampling"): "a text from a model (sampling), which this client does not answer: "
+    "use a tool that needs no model, or configure the server's own",
+    _NAMED.format("roots"): "the client's directories (roots), which this client does not answer: "
+    "list them in 'roots' of the server, with 'mode: legacy'",
+}
+"""Requests by how a failure names them."""
 _LAST = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
@@ -74,9 +62,8 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self._ours: set[library.RequestId] = set()
-        self._highest = 0
-        self._named: set[library.RequestId] = set()
-        """Non-numeric ids that were used."""
+        self._sent: set[library.RequestId] = set()
+        """Ids of all requests: an answer may come after its request was given up."""
         self._theirs: set[library.RequestId] = set()
         self.room = asyncio.Event()
         """Set unless too many of the server's own requests are unanswered."""
@@ -89,12 +76,8 @@ class PendingRequests:
     def sent(self, message: library.JSONRPCMessage) -> None:
         """Record a message to the server."""
         if isinstance(message, library.JSONRPCRequest):
-            number = _key(message.id)
-            self._ours.add(number)
-            if isinstance(number, int):
-                self._highest = max(self._highest, number)
-            else:
-                self._named.add(number)
+            self._ours.add(_key(message.id))
+            self._sent.add(_key(message.id))
         elif isinstance(message, library.JSONRPCNotification):
             if message.method == "notifications/cancelled":
                 self._ours.discard(_cancelled(message.params))
@@ -122,7 +105,7 @@ class PendingRequests:
         elif isinstance(message, library.JSONRPCNotification):
             if message.method == "notifications/cancelled":
                 self._finish(_cancelled(message.params))
-        elif message.id is None or not self._was_ours(message.id):
+        elif message.id is None or _key(message.id) not in self._sent:
             why = f"it answers a request that was never made: {printable(str(message.id)[:50])}"
             if isinstance(message, library.JSONRPCError):
                 why += f" ({brief(message.error.message)})"
@@ -131,8 +114,6 @@ class PendingRequests:
             return failed
         else:
             self._ours.discard(_key(message.id))
-            if why := too_many(message, line):
-                return [broken_answer(message.id, why)]
         return [message]
 
     def failed(
@@ -160,10 +141,6 @@ class PendingRequests:
             self._theirs.discard(_key(number))
         if len(self._theirs) < _ANSWERING:
             self.room.set()
-
-    def _was_ours(self, number: library.RequestId) -> bool:
-        key = _key(number)
-        return 0 < key <= self._highest if isinstance(key, int) else key in self._named
 
 
 class CheckedStream:
@@ -205,12 +182,6 @@ class CheckedStream:
             yield item
 
 
-def small_enough(answer: library.JSONRPCResponse) -> library.JSONRPCMessage:
-    """Return an answer, or an error in its place if it would take too long to validate."""
-    why = too_many(answer)
-    return broken_answer(answer.id, why) if why else answer
-
-
 def as_meant(line: bytes) -> bytes:
     """Return a message without values that the library refuses or that cannot be kept.
 
@@ -224,20 +195,14 @@ def as_meant(line: bytes) -> bytes:
         return line
 
 
-def too_many(message: library.JSONRPCMessage, line: bytes = b"") -> str:
+def too_many(message: library.JSONRPCResponse) -> str:
     """Return the error of an answer with too many parts, or an empty string.
 
     The library lists every error of every part. For a few megabytes of invalid data, this takes
     minutes and gigabytes, and blocks the event loop.
-
-    Args:
-        message: The message.
-        line: Its original text, if known. With few commas, no further check is needed.
     """
-    if line and line.count(b",") < _ENTRIES:
-        return ""
     values = 0
-    waiting: list[Any] = [getattr(message, "result", None)]
+    waiting: list[Any] = [message.result]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
@@ -259,10 +224,8 @@ def unanswered(text: str) -> str | None:
     Args:
         text: The text of a failure, in which the server or its library names the request.
     """
-    for request, what, remedy in _UNANSWERED:
-        if request.search(text):
-            return f"the server requests {what}, which this client does not answer: {remedy}"
-    return None
+    found = (what for named, what in _UNANSWERED.items() if re.search(named, text, re.IGNORECASE))
+    return next((f"the server requests {what}" for what in found), None)
 
 
 def broken_answer(
@@ -314,20 +277,12 @@ def fault(error: BaseException) -> str:
     """
     if not isinstance(error, ValidationError):
         return brief(error)
-    chosen = _chosen(error.errors(include_url=False, include_context=False, include_input=False))
-    place = ".".join(str(part) for part in chosen["loc"] if part not in _VARIANTS)
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    chosen = max(faults, key=lambda each: len(each["loc"]))  # of the fitting kind of message
+    place = ".".join(
+        str(part) for part in chosen["loc"] if part not in ("JSONRPCResponse", "JSONRPCError")
+    )
     return brief(f"{place}: {chosen['msg']}" if place else chosen["msg"])
-
-
-def _chosen(faults: list[Any]) -> Any:
-    """Return the most informative error, which belongs to the intended kind of answer."""
-    for variant, part in _VARIANTS.items():
-        of_it = [each for each in faults if each["loc"][:1] == (variant,)]
-        if of_it and not any(
-            (each["loc"][1:], each["type"]) == ((part,), "missing") for each in of_it
-        ):
-            return of_it[0]
-    return faults[0]
 
 
 def brief(text: object) -> str:

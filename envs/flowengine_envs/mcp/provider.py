@@ -37,15 +37,13 @@ from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp import library
 from flowengine_envs.mcp.authorization import SessionTokens, log_in
-from flowengine_envs.mcp.client_requests import ConnectionSettings, Progress
 from flowengine_envs.mcp.downloads import fetches
-from flowengine_envs.mcp.elicitation import CallInputs
 from flowengine_envs.mcp.guarded_client import GuardedClient
-from flowengine_envs.mcp.messages import LARGEST, CheckedStream, small_enough
+from flowengine_envs.mcp.messages import LARGEST
 from flowengine_envs.mcp.server_config import McpConfig, needs_user
-from flowengine_envs.mcp.session import McpSession, McpToolResult
+from flowengine_envs.mcp.session import ConnectionSettings, McpSession, McpToolResult
 from flowengine_envs.mcp.stdio import HOST, SandboxedServer, StdioServer, text_of
-from flowengine_envs.mcp.tool_list import Approved, nearest
+from flowengine_envs.mcp.tool_list import nearest
 
 
 class Sessions(Resource):
@@ -84,28 +82,14 @@ class Sessions(Resource):
     offers, async_offers = both_forms(_offers)
 
     async def _call_tool(
-        self,
-        name: str,
-        args: Mapping[str, Plain] | None = None,
-        *,
-        timeout: float | None = None,
-        digest: str | None = None,
-        approved: Approved | None = None,
-        traceparent: str | None = None,
-        progress: Progress | None = None,
-        inputs: CallInputs | None = None,
+        self, /, name: str, args: Mapping[str, Plain] | None = None, **options: Any
     ) -> McpToolResult:
         """Call a tool once, as `McpSession.call_tool` does.
 
         Args:
             name: `server.tool`.
             args: Its arguments.
-            timeout: Seconds to wait for the answer. Default: `limits.time`.
-            digest: Digest of the offered tool. None: the tool is called in any version.
-            approved: The approval, if one was requested.
-            traceparent: The header that continues the trace of the caller (W3C Trace Context).
-            progress: Receives what the server reports during the call.
-            inputs: The input that the server may request. None: it may request none.
+            options: Those of `McpSession.call_tool`.
 
         Returns:
             The answer, which may be a tool error.
@@ -121,16 +105,7 @@ class Sessions(Resource):
         if server not in self.servers:
             message = f"{self.name}: there is no server '{server}'{nearest(server, self.servers)}"
             raise ToolError(message, retryable=False)
-        return await self.servers[server]._call_tool(
-            tool,
-            args,
-            timeout=timeout,
-            digest=digest,
-            approved=approved,
-            traceparent=traceparent,
-            progress=progress,
-            inputs=inputs,
-        )
+        return await self.servers[server]._call_tool(tool, args, **options)
 
     inputs = staticmethod(McpSession.inputs)
     approved = staticmethod(McpSession.approved)
@@ -337,7 +312,7 @@ def _http(request: Request, config: Any, place: str) -> ConnectionSettings:
             async with library.streamable_http_client(
                 config.url, http_client=client, max_sse_event_size=largest
             ) as (receive, send):
-                yield CheckedStream(receive, small_enough), send
+                yield receive, send
 
     def last_output() -> str:
         refused = clients[0].refused if clients else None

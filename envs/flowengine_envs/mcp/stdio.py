@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Program, Request, Sandbox
@@ -96,11 +95,7 @@ class SandboxedServer:
             mounts=ids,
         )
 
-    def terminate(self) -> bool:
-        """Send SIGTERM to the server, if signals reach it. Return whether they do."""
-        return self._signal(signal.SIGTERM)
-
-    def _signal(self, number: signal.Signals) -> bool:
+    def send_signal(self, number: signal.Signals) -> bool:
         """Send a signal to the first process, which must be on this machine."""
         if not self._on_host or self._program is None or self._program.returncode is not None:
             return False
@@ -114,8 +109,8 @@ class SandboxedServer:
             return
         self._open = False
         if self._on_host:
-            self._signal(signal.SIGCONT)  # A stopped process would not end.
-            if self._signal(signal.SIGINT) and self._program is not None:
+            self.send_signal(signal.SIGCONT)  # A stopped process would not end.
+            if self.send_signal(signal.SIGINT) and self._program is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_ENDING):
                         await self._program.wait()
@@ -257,12 +252,7 @@ class StdioServer:
             )
         return text + self._sandboxed.why()
 
-    async def __aenter__(
-        self,
-    ) -> tuple[
-        MemoryObjectReceiveStream[library.SessionMessage | Exception],
-        MemoryObjectSendStream[library.SessionMessage],
-    ]:
+    async def __aenter__(self) -> tuple[Any, Any]:
         """Start the server.
 
         Returns:
@@ -271,11 +261,15 @@ class StdioServer:
         Raises:
             EnvironmentStartFailed: It cannot be started.
         """
-        self._process = await self._sandboxed.start()
+        process = self._process = await self._sandboxed.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
         self._to_session, from_server = anyio.create_memory_object_stream[Any](0)
         to_server, self._from_session = anyio.create_memory_object_stream[Any](0)
         self._tasks = [
-            asyncio.create_task(work) for work in (self._read(), self._write(), self._listen())
+            asyncio.create_task(self._read(process.stdout)),
+            asyncio.create_task(self._write(process.stdin)),
+            asyncio.create_task(self._listen(process.stderr)),
         ]
         return from_server, to_server
 
@@ -289,7 +283,7 @@ class StdioServer:
         await asyncio.wait(self._tasks[:1])
         process.stdin.close()
         polite = exc_info[0] is None  # A server that did not respond receives no more time.
-        if polite and not await self._ends(process) and self._sandboxed.terminate():
+        if polite and not await self._ends(process) and self._sandboxed.send_signal(signal.SIGTERM):
             await self._ends(process)
         await asyncio.shield(self._sandboxed.end())  # Nothing else would remove the sandbox.
         with suppress(asyncio.TimeoutError):
@@ -310,12 +304,10 @@ class StdioServer:
                     await process.wait()
         return process.returncode is not None
 
-    async def _read(self) -> None:
+    async def _read(self, stdout: asyncio.StreamReader) -> None:
         """Forward messages to the session until the server's output ends."""
-        assert self._process is not None
-        assert self._process.stdout is not None
         with self._to_session:
-            async for line, left_out in _lines(self._process.stdout, self._largest):
+            async for line, left_out in _lines(stdout, self._largest):
                 if left_out:
                     why = too_large(self._largest, len(line) + left_out)
                     messages = self._requests.failed(line[:ENDS], line[-ENDS:], why, TOO_LARGE)
@@ -327,27 +319,23 @@ class StdioServer:
                     await asyncio.sleep(0)  # Lets other tasks run, even during many invalid lines.
                 await self._requests.room.wait()
 
-    async def _write(self) -> None:
+    async def _write(self, stdin: asyncio.StreamWriter) -> None:
         """Forward messages of the session to the server until either of them ends."""
-        assert self._process is not None
-        assert self._process.stdin is not None
         with self._from_session:
             async for message in self._from_session:
                 self._requests.sent(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 try:
-                    self._process.stdin.write(text.encode() + b"\n")
-                    await self._process.stdin.drain()
+                    stdin.write(text.encode() + b"\n")
+                    await stdin.drain()
                 except (ConnectionError, BrokenPipeError):
                     self._to_session.close()
                     return
 
-    async def _listen(self) -> None:
+    async def _listen(self, stderr: asyncio.StreamReader | None) -> None:
         """Read the whole error stream, so that the server never blocks, and keep its end."""
-        assert self._process is not None
-        assert self._process.stderr is not None
         rest = b""
-        while block := await self._process.stderr.read(_BLOCK):
+        while stderr is not None and (block := await stderr.read(_BLOCK)):
             *lines, rest = (rest + block).split(b"\n")
             self.errors.extend(_text(line) for line in lines[-_TAIL:])
             rest = rest[-_LINE:]

@@ -20,7 +20,7 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, StepError, Timeout
 from flowengine.sdk.texts.visible_text import printable
-from flowengine_envs.mcp import client_requests, stdio
+from flowengine_envs.mcp import session, stdio
 from flowengine_envs.mcp.messages import PendingRequests
 from flowengine_envs.mcp.session import McpSession
 from tests.endurance import SAMPLE
@@ -93,7 +93,7 @@ class OverHttp:
 
 @pytest.fixture(autouse=True)
 def few_pages(limits: Limits) -> None:
-    limits(client_requests, _PAGES=PAGES)
+    limits(session, _PAGES=PAGES)
 
 
 @pytest.fixture
