@@ -22,23 +22,6 @@ def script() -> NoReturn:
     """Run the command line of this process, and exit without cleaning up."""
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     hold_interrupts()
-    _open_streams()
-    ProcessEnd.ends_at_once = True
-    try:
-        code = main()
-    except Exception as error:
-        code = _unexpected(error)
-    with suppress(OSError, ValueError):  # its reader may be gone
-        sys.stderr.flush()
-    os._exit(code)
-
-
-def _open_streams() -> None:
-    """Open standard streams that are closed, on the null device.
-
-    Otherwise the next file to be opened, such as the store, would take their place and receive
-    output.
-    """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
@@ -48,6 +31,14 @@ def _open_streams() -> None:
             stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - kept
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
+    ProcessEnd.ends_at_once = True
+    try:
+        code = main()
+    except Exception as error:
+        code = _unexpected(error)
+    with suppress(OSError, ValueError):  # its reader may be gone
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _unexpected(error: Exception) -> int:

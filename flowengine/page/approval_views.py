@@ -157,14 +157,16 @@ def show_approval(call: ApiCall, given: dict[str, str]) -> PageView:
     return _approval(call, {}, filters_of(given), None, given.get("file", ""), before=before)
 
 
-def decide(call: ApiCall, given: dict[str, str]) -> PageView:
+def decide(
+    call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None
+) -> PageView:
     """Decide, and show the decision. A refused form keeps its values."""
     wait: Any = call.engine.approvals.show(call.path["approval"])
     filters = _filters_sent(given)
     if not call.sees_all_of(wait):
         raise NotAllowed(f"{call.principal.user} is not allowed to see this approval")
-    if MORE in given:
-        return _approval(call, given, filters, None)
+    if refused is not None or MORE in given:
+        return _approval(call, given, filters, refused)
     try:
         body = DecisionBody.model_validate(entered(wait, given))
         approvals.decide(call._replace(body=body))
@@ -204,11 +206,6 @@ def wait_of(call: ApiCall, id: str) -> Any:
     except NotFound:
         flow = None
     return flow and approvals.show_approval(call._replace(path={"approval": flow.id}))
-
-
-def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show an approval with its form again, after one of its files was refused."""
-    return _approval(call, given, _filters_sent(given), error)
 
 
 def _filters_sent(given: Mapping[str, str]) -> dict[str, str]:

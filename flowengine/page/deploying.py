@@ -45,8 +45,12 @@ def text_of_file(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:
         raise InputError(f"{name!r} is not a text in UTF-8", field="text") from None
 
 
-def deploy(call: ApiCall, given: dict[str, str]) -> PageView:
+def deploy(
+    call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None
+) -> PageView:
     """Check a flow, and show its diagnostics. Deploy the text that was checked before."""
+    if refused is not None:
+        return _shown(call, given, None, refused)
     given = {**given, "text": as_sent(given.get("text", ""))}
     try:
         fields = {"text": given["text"], "name": given.get("name", "").strip() or "flow.yaml"}
@@ -59,11 +63,6 @@ def deploy(call: ApiCall, given: dict[str, str]) -> PageView:
     except FlowEngineError as error:
         return _shown(call, given, None, error)
     return PageView("", {}, redirect=f"/flows/{quote(deployed['flow'])}")
-
-
-def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show the form again, whose file cannot be read."""
-    return _shown(call, given, None, error)
 
 
 def _shown(

@@ -147,7 +147,12 @@ def conversations(engine: Engine, execution: str) -> dict[str, ConversationView]
         for part in events.of(Update(execution, "step", {}, seen)):
             _add(views, part, seen.at)
         if spec.get("kind") == TURN and seen.status == "succeeded" and is_round(seen.address):
-            _add_follow_up(_at(views, _around(seen.address)), seen)
+            # Add the next message of the user, which agents take after an answer.
+            conversation = _at(views, _around(seen.address))
+            output: Any = seen.output
+            told = [message for message in output.get("told", ()) if message.get("role") == "user"]
+            if "asked" in output.get("state", {}):
+                _add_stored(conversation, told[-1:], format_time(seen.at))
     return {address: value for address, value in views.items() if value.entries}
 
 
@@ -173,14 +178,6 @@ def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: A
         text = f"The context of {agent}: {reduction(seen.output)}."
         summary = str(seen.output.get("summary", ""))
         one.entries.append(ConversationEntry("note", "", at, text, summary, address=seen.address))
-
-
-def _add_follow_up(conversation: ConversationView, seen: Observation) -> None:
-    """Add the next message of the user, which agents take after an answer."""
-    output: Any = seen.output
-    told = [message for message in output.get("told", ()) if message.get("role") == "user"]
-    if "asked" in output.get("state", {}):
-        _add_stored(conversation, told[-1:], format_time(seen.at))
 
 
 def _add_stored(conversation: ConversationView, messages: Iterable[Any], at: str) -> None:

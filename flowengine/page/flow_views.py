@@ -161,12 +161,12 @@ def show_flow(call: ApiCall, given: dict[str, str]) -> PageView:
     return _flow(call, known, {}, None)
 
 
-def start(call: ApiCall, given: dict[str, str]) -> PageView:
+def start(call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None) -> PageView:
     """Start an execution, and show it. A refused form keeps its values."""
     flow = deployed_flows.show_flow(call)
     call.need(Right.START, flow["flow"])
-    if MORE in given:
-        return _flow(call, {}, given, None)
+    if refused is not None or MORE in given:
+        return _flow(call, {}, given, refused)
     try:
         body = StartBody(
             flow=call.path["flow"],
@@ -178,11 +178,6 @@ def start(call: ApiCall, given: dict[str, str]) -> PageView:
     except FlowEngineError as error:
         return _flow(call, {}, given, error)
     return PageView("", {}, redirect=f"/executions/{quote(started['execution'])}")
-
-
-def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show a flow with its form again, after one of its files was refused."""
-    return _flow(call, {}, given, error)
 
 
 def pause(call: ApiCall, given: dict[str, str]) -> PageView:

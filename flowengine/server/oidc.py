@@ -128,7 +128,15 @@ class OidcProvider:
             why = "it has expired" if isinstance(error, jwt.ExpiredSignatureError) else None
             raise RequestRefused(401, _INVALID if why is None else f"{_INVALID}: {why}") from None
         if nonce:
-            _check_sign_in(claims, audience or "", nonce)
+            # Check what only the token of a sign-in has.
+            client = audience or ""
+            given, party = claims.get("nonce"), claims.get("azp", client)
+            is_same = isinstance(given, str) and compare_digest(given.encode(), nonce.encode())
+            is_shared = (
+                isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and "azp" not in claims
+            )
+            if not is_same or party != client or is_shared:
+                raise RequestRefused(401, f"{_INVALID}: it is of another sign-in")
         user, groups = claims.get(self._rules.user_claim), claims.get(self._rules.groups_claim, [])
         if not isinstance(user, str) or not isinstance(groups, list):
             user, groups = "", []
@@ -173,19 +181,6 @@ class OidcProvider:
         if configuration["issuer"] != issuer:
             raise ValueError("the document is of another provider")
         return dict(configuration)
-
-
-def _check_sign_in(claims: Mapping[str, Any], client: str, nonce: str) -> None:
-    """Check what only the token of a sign-in has.
-
-    Raises:
-        RequestRefused: The token is of another sign-in, or was given to another client.
-    """
-    given, party = claims.get("nonce"), claims.get("azp", client)
-    is_same = isinstance(given, str) and compare_digest(given.encode(), nonce.encode())
-    is_shared = isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and "azp" not in claims
-    if not is_same or party != client or is_shared:
-        raise RequestRefused(401, f"{_INVALID}: it is of another sign-in")
 
 
 def is_protected(url: str) -> bool:

@@ -61,31 +61,26 @@ def tokens_create_command(arguments: Namespace) -> None:
                 expires_in=None if arguments.expires is None else int(arguments.expires),
             )
         else:
-            token = _created_here(arguments, session, user)
+            engine = session.engine
+            now = int(time.time() * 1000)
+            expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
+            flows = tuple(arguments.flow) or ("*",)
+            scope = arguments.role and Access(arguments.role, flows, arguments.content)
+            with closing(_records(session)) as records:
+                token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
+            if not access_of(user, engine.user, engine.settings):
+                entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
+                limits = {"flows": arguments.flow} if arguments.flow else {}
+                what = f"{user} has no rights, so the token has none. To give some, for example:"
+                err(f"warning: {what}")
+                err(f"  add to {settings_file()}")
+                err("    access:")
+                err(f"      - {inline({**entry, **limits})}")
     if arguments.json:
         return out_json({"name": arguments.name, "user": user, "token": token})
     if not arguments.quiet:
         err("this token is shown only once:")
     out(token)
-
-
-def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
-    """Create the token of a server over this store."""
-    engine = session.engine
-    now = int(time.time() * 1000)
-    expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
-    flows = tuple(arguments.flow) or ("*",)
-    scope = arguments.role and Access(arguments.role, flows, arguments.content)
-    with closing(_records(session)) as records:
-        token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
-    if not access_of(user, engine.user, engine.settings):
-        entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
-        limits = {"flows": arguments.flow} if arguments.flow else {}
-        err(f"warning: {user} has no rights, so the token has none. To give some, for example:")
-        err(f"  add to {settings_file()}")
-        err("    access:")
-        err(f"      - {inline({**entry, **limits})}")
-    return token
 
 
 @session_command("list the tokens for the API, without their secrets", "flowengine tokens list")

@@ -259,7 +259,14 @@ class Dialogue:
         answer: dict[str, Any] = {}
         approves = choice.get("counts_as") == "approve"
         if approves and wait.get("edit") and self._asks_for_optional_parts:
-            answer["edit"] = self._edits(wait)
+            # Ask for the new value of each editable field. Enter keeps the old one.
+            subject, allowed = wait.get("subject"), wait["edit"]
+            if allowed is True:
+                allowed = list(subject) if isinstance(subject, dict) else []
+            edits: dict[str, Any] = {}
+            for name in allowed:
+                self._edit(wait, name, edits)
+            answer["edit"] = edits
         if approves and "form" in wait:
             answer["form"] = self._form(wait["form"])
         if (wait["kind"] == "question" and choice["id"] == "result") or (
@@ -311,16 +318,6 @@ class Dialogue:
                 return supplied_value(wait, text, noun)
             except InputError as error:
                 show_error(error)
-
-    def _edits(self, wait: WaitInfo) -> dict[str, Any]:
-        """Ask for the new value of each editable field. Enter keeps the old one."""
-        subject, allowed = wait.get("subject"), wait["edit"]
-        if allowed is True:
-            allowed = list(subject) if isinstance(subject, dict) else []
-        edits: dict[str, Any] = {}
-        for name in allowed:
-            self._edit(wait, name, edits)
-        return edits
 
     def _edit(self, wait: WaitInfo, name: str, edits: dict[str, Any]) -> None:
         """Ask for the new value of a field. Enter keeps the old one."""

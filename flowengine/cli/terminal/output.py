@@ -40,7 +40,9 @@ def results_apart(*, restore: bool) -> Iterator[None]:
             now: then threads that are still running cannot write after the results.
     """
     stdout = sys.stdout
-    if not isinstance(stdout, TextIOWrapper) or not _is_real(stdout):
+    if not isinstance(stdout, TextIOWrapper) or not (
+        stdout is sys.__stdout__ and stdout.fileno() == _STDOUT
+    ):
         with _as_results(stdout), redirect_stdout(sys.stderr):  # a stream set by this program
             yield
         return
@@ -62,11 +64,6 @@ def results_apart(*, restore: bool) -> Iterator[None]:
         _turn(copy)
         stdout.reconfigure(line_buffering=line_buffering)
         stream.close()
-
-
-def _is_real(stdout: TextIO) -> bool:
-    """Return whether a stream is the standard output of this process, not a replacement."""
-    return stdout is sys.__stdout__ and stdout.fileno() == _STDOUT
 
 
 @contextmanager
