@@ -180,8 +180,6 @@ def _protected(headers: Any) -> list[tuple[bytes, bytes]]:
 
 PER_MINUTE = 3000
 """Requests of an identity in a minute, by default."""
-_AT_ONCE = 3
-"""A third of the requests of a minute may come at once."""
 _MOST = 10_000
 """Identities that are remembered. One that was forgotten has its whole allowance again."""
 
@@ -191,29 +189,37 @@ class Rates:
 
     Args:
         per_minute: Requests in a minute.
+        what: What they are, for messages.
+        at_once: How many may come at once. Default: a third of those of a minute.
         now: The monotonic time, in seconds.
     """
 
-    def __init__(self, per_minute: int = PER_MINUTE, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        per_minute: int = PER_MINUTE,
+        what: str = "requests",
+        at_once: float = 0,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         self._rate = per_minute / 60
-        self._most = max(1.0, per_minute / _AT_ONCE)
+        self._what = what
+        self._most = at_once or max(1.0, per_minute / 3)
         self._now = now
-        self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        self._left: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
         """Identity → its allowance, and when that was computed."""
         self._lock = Lock()
 
-    def count(self, user: str, token: str) -> None:
+    def count(self, *identity: str) -> None:
         """Count a request.
 
         Args:
-            user: The user.
-            token: The name of the credential.
+            identity: The user and the name of the credential, or an address.
 
         Raises:
             RequestRefused: The allowance is used up (RFC 6585, 4).
         """
         with self._lock:
-            now, identity = self._now(), (user, token)
+            now = self._now()
             left, at = self._left.pop(identity, (self._most, now))
             left = min(self._most, left + (now - at) * self._rate)
             is_over = left < 1
@@ -222,4 +228,4 @@ class Rates:
                 self._left.popitem(last=False)
         if is_over:
             wait = max(1, math.ceil((1 - left) / self._rate))
-            raise RequestRefused(429, "too many requests", headers={"retry-after": str(wait)})
+            raise RequestRefused(429, f"too many {self._what}", headers={"retry-after": str(wait)})

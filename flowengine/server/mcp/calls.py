@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
 import mcp_types as types
@@ -41,6 +41,9 @@ _LONGEST_STATE = 4096
 _LOOK_SECONDS = 30.0
 _REST_SECONDS = 0.2
 """Seconds between two looks at a wait, at most and at least."""
+
+
+_Found = TypeVar("_Found")
 
 
 class Caller(NamedTuple):
@@ -174,31 +177,13 @@ class ToolCalls:
         self._application = application
         self._wait_seconds = wait_seconds
 
-    async def tools(self, caller: Caller, after: str | None) -> tools.ToolPage:
-        """Return a page of the flows that the user may start."""
+    async def of_flows(self, caller: Caller, read: Callable[[ApiCall], _Found]) -> _Found | None:
+        """Return what is read of the flows that the user sees. None: the user sees none."""
         route = find_route("list_flows")
         try:
-            return await self._application.view(
-                route,
-                caller.principal,
-                {},
-                lambda call: tools.list_tools(call, after),
-            )
+            return await self._application.view(route, caller.principal, {}, read)
         except NotAllowed:
-            return tools.ToolPage([], None)
-
-    async def is_tool(self, caller: Caller, name: str) -> bool:
-        """Return whether a tool is a flow that the user may start."""
-        route = find_route("list_flows")
-        try:
-            return await self._application.view(
-                route,
-                caller.principal,
-                {},
-                lambda call: tools.is_tool(call, name),
-            )
-        except NotAllowed:
-            return False
+            return None
 
     async def begin(self, caller: Caller, flow: str, inputs: Mapping[str, Any]) -> CallProgress:
         """Start an execution, and return the state of the call."""
