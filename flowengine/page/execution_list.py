@@ -18,7 +18,7 @@ from flowengine.page.looks import duration, now, waiting
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, moment
-from flowengine.server.models import LARGEST_PAGE, CountsQuery, ExecutionsQuery, WaitsQuery
+from flowengine.server.models import LARGEST_PAGE, ExecutionsQuery, FlowQuery, WaitsQuery
 
 _FILTERS = ("search", "flow", "status", "label", "since", "for", "notifications")
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -37,7 +37,7 @@ def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     match = [item["execution"] for item in page["items"]]
     if [*filters] == ["search"] and len(match) == 1 and match[0].startswith(filters["search"]):
         return PageView("", {}, redirect=f"/executions/{match[0]}")
-    query = CountsQuery(flow=filters.get("flow"))
+    query = FlowQuery(flow=filters.get("flow"))
     counts = executions.count_executions(call._replace(query=query))
     awaited = {
         item["execution"]: _awaited(call, item["execution"])

@@ -150,11 +150,15 @@ def flows_schedule_command(arguments: Namespace) -> int:
     if arguments.since is not None:
         arguments.linger = 0.0  # an execution that waits makes room for the next time
     with CliSession(arguments) as session:
-        if arguments.now:
-            return _run_now(session, arguments)
         if arguments.since is not None:
             return _run_past(session, arguments)
-        return _schedules(session, arguments)
+        if not arguments.now:
+            return _schedules(session, arguments)
+        execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
+        if arguments.no_resume or session.is_served:
+            leave_recorded(session, [execution])
+            return 0
+        return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
 def _schedules(session: CliSession, arguments: Namespace) -> int:
@@ -176,14 +180,6 @@ def _schedules(session: CliSession, arguments: Namespace) -> int:
     if not starts:
         err(f"{arguments.flow} has no schedules")
     return 0
-
-
-def _run_now(session: CliSession, arguments: Namespace) -> int:
-    execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
-    if arguments.no_resume or session.is_served:
-        leave_recorded(session, [execution])
-        return 0
-    return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
 def _run_past(session: CliSession, arguments: Namespace) -> int:

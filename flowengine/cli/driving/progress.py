@@ -217,18 +217,15 @@ class ProgressDisplay:
                 since = step.at
             status = shown_status(step, spec)
             detail = self._detail(place, step, status, since)
-            if not self._is_only_counted(execution, step.address, status):
+            # One of many items that needs no attention is only counted.
+            is_quiet = not self._verbose and status in ("succeeded", "skipped")
+            numbers = (self._items.get((execution, w), 0) for w in wholes(step.address))
+            if not (is_quiet and any(number > MOST_ITEMS for number in numbers)):
                 self._line(step.address, status, detail)
             why = self._evidence.pop(place, {})
             if why:
                 for line in evidence_lines(why, indent="    "):
                     self.line(line)
-
-    def _is_only_counted(self, execution: str, address: str, status: str) -> bool:
-        """Return whether a step belongs to one of many items, and needs no attention."""
-        if self._verbose or status not in ("succeeded", "skipped"):
-            return False
-        return any(self._items.get((execution, w), 0) > MOST_ITEMS for w in wholes(address))
 
     def _flow(self, execution: str) -> LoadedFlow:
         if execution not in self._flows:
