@@ -30,15 +30,6 @@ from flowengine.sdk.values.validation import validate
 
 ROLES = ("viewer", "starter", "approver", "operator", "admin")
 _TAKEN = frozenset({"authorization", "cookie", "host", "x-forwarded-for", "x-forwarded-proto"})
-_EXAMPLES = {
-    "access": 'access: [{who: [ana, "group:finance"], role: approver, flows: ["expense*"]}]',
-    "hooks": "hooks: [{name: orders, scheme: github, secret: {env: ORDERS_SECRET}, signal: placed, "
-    "key: order.id}]",
-    "sign_in": "sign_in: {proxy: {user_header: X-Forwarded-User, secret_header: X-Proxy-Secret, "
-    "secret: {env: PROXY_SECRET}}}",
-    "uploads": "uploads: {mebibytes: 50, types: [pdf, png]}",
-    "deploys": 'deploys: {modules: ["reports.*"], host: false}',
-}
 
 
 class AccessEntry(NamedTuple):
@@ -235,7 +226,7 @@ def read(setting: str, path: str, value: Any) -> Any:
         if "secret" in error.message:  # which may be in the file itself
             hint = "secret: {env: VARIABLE} or {file: PATH}"
             raise UsageError(f"{place}: a secret names where it is", hint=hint) from None
-        raise UsageError(error.message, hint=error.hint or _EXAMPLES[setting]) from None
+        raise UsageError(error.message, hint=error.hint) from None
     if setting == "access":
         entries = (AccessEntry(**{"flows": ["*"], "content": False, **each}) for each in value)
         return tuple(each._replace(who=[*map(_user, each.who)]) for each in entries)

@@ -33,10 +33,8 @@ _WAIT = (
 _HANDED = ("do", "by", "to", "at")
 _REASON = ("address", "since", "due", "wait", "timers", "signals")
 _ENVIRONMENT = (
-    *(
-        *("id", "kind", "provider", "scope", "owner_id", "execution", "generation", "state"),
-        *("since", "alive"),
-    ),
+    *("id", "kind", "provider", "scope", "owner_id", "execution", "generation", "state", "since"),
+    "alive",
 )
 _GRANT = (
     *("id", "execution", "flow", "tool", "uses", "used", "until", "by", "at", "status"),

@@ -273,7 +273,6 @@ class EventStreams:
         self._changes = changes
         self._feeds: dict[str | None, _Feed] = {}
         self._watching: asyncio.Task[None] | None = None
-        self._listening: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -303,9 +302,8 @@ class EventStreams:
 
     def close(self) -> None:
         self._closed = True
-        for task in (self._watching, self._listening):
-            if task is not None:
-                task.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         for feed in self._feeds.values():
             feed.changed.give()
 
@@ -416,24 +414,19 @@ class EventStreams:
         queue = feed.join()
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._watch())
-        if self._listening is None or self._listening.done():
-            self._listening = asyncio.get_running_loop().create_task(self._listen())
         return feed, queue
 
     async def _watch(self) -> None:
-        """Read the followed journals whenever a process has committed."""
+        """Read the followed journals when a process has committed, else the arriving replies."""
+        has_changed = True
         while self._feeds:
             number = self._changes.number
             for feed in list(self._feeds.values()):
-                await feed.read()
-            await self._changes.after(number, time.monotonic() + LONGEST_SECONDS)
-
-    async def _listen(self) -> None:
-        """Read the replies that models are writing."""
-        while self._feeds:
-            for feed in list(self._feeds.values()):
-                feed.listen()
-            await asyncio.sleep(LISTEN_SECONDS)
+                if has_changed:
+                    await feed.read()
+                else:
+                    feed.listen()
+            has_changed = await self._changes.after(number, time.monotonic() + LISTEN_SECONDS)
 
 
 def _batch(entries: Iterator[_Event | None]) -> tuple[list[_Event], bool]:

@@ -206,12 +206,9 @@ class Dialogue:
         err()
         for line in details(self._session, wait):
             err(line)
-        choice: Mapping[str, Any] | None = None
-        answer: dict[str, Any] = {}
         while True:
-            if choice is None:
-                choice = self._choice(wait)
-                answer = self._filled(wait, choice)
+            choice = self._choice(wait)
+            answer = self._filled(wait, choice)
             try:
                 if wait.get("claim"):
                     self._session.engine.approvals.claim(wait["id"])
@@ -220,13 +217,8 @@ class Dialogue:
                 self._session.engine.approvals.decide(
                     wait["id"], choice["id"], **answer, resume=False
                 )
-            except LoginFailed as error:
+            except (LoginFailed, InputError) as error:
                 show_error(error)
-                choice = None
-            except InputError as error:
-                show_error(error)
-                if not self._corrected(wait, choice, answer, error.field):
-                    choice = None
             except (Conflict, NotFound) as error:
                 show_error(error)
                 return False
@@ -277,36 +269,6 @@ class Dialogue:
         if comment == "required" or (comment != "none" and self._asks_for_optional_parts):
             answer["comment"] = self._field("comment", "", required=comment == "required")
         return answer
-
-    def _corrected(
-        self, wait: WaitInfo, choice: Mapping[str, Any], answer: dict[str, Any], refused: str
-    ) -> bool:
-        """Ask again for the one part of an answer that was refused.
-
-        Args:
-            wait: The question.
-            choice: Its choice, which stands.
-            answer: The answer, which is changed in place.
-            refused: The refused field, as a dotted path.
-
-        Returns:
-            Whether it was asked for. If not, it is unknown which part does not fit.
-        """
-        name = refused.partition(".")[0].partition("[")[0]
-        fields = wait.get("form", {}).get("properties", {})
-        if refused in answer.get("edit", {}):
-            self._edit(wait, refused, answer["edit"])
-        elif "form" in answer and name in fields:
-            self._form_field(wait["form"], name, answer["form"])
-        elif "value" in answer and not (fields or answer.get("edit")):
-            answer["value"] = self._value(wait)
-        elif refused == "comment":
-            answer["comment"] = self._field(
-                "comment", "", required=choice.get("comment") == "required"
-            )
-        else:
-            return False
-        return True
 
     def _value(self, wait: WaitInfo) -> Any:
         """Ask for the result of a step or call, which is of the declared type."""

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import anyio
 import mcp_types as types
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
 
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
@@ -58,16 +59,9 @@ class Caller(NamedTuple):
     """Id → where the user decides."""
 
 
-class TakenAnswers(NamedTuple):
-    """The outcome of the answers of one call."""
-
-    decided: tuple[str, ...] = ()
-    """Ids of closed waits. The process that drives the execution possibly has not noticed yet."""
-    refused: str = ""
-    """Why the last answer was refused. Then nothing more is asked."""
-
-    def add(self, wait: str, refused: str) -> TakenAnswers:
-        return self._replace(refused=refused) if refused else TakenAnswers((*self.decided, wait))
+TakenAnswers = dict[str, str]
+"""Id of a wait → why the answer to it was refused. Empty: it is closed, which the process that
+drives the execution possibly has not noticed yet. After a refusal, nothing more is asked."""
 
 
 class CallProgress(NamedTuple):
@@ -82,6 +76,9 @@ class CallProgress(NamedTuple):
         return json.dumps(self._asdict())
 
 
+_PROGRESS = TypeAdapter(CallProgress)
+
+
 def read_progress(text: str) -> CallProgress:
     """Return the state of a call from its text.
 
@@ -89,14 +86,8 @@ def read_progress(text: str) -> CallProgress:
         InputError: It is not valid.
     """
     try:
-        if len(text) > _LONGEST_STATE:
-            raise ValueError
-        value = json.loads(text)
-        passed = tuple(value["passed"])
-        if not all(isinstance(part, str) for part in (value["execution"], *passed)):
-            raise ValueError
-        return CallProgress(value["execution"], passed)
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return _PROGRESS.validate_json(text[:_LONGEST_STATE], strict=True)
+    except ValidationError:
         raise InputError("requestState is not that of an earlier answer") from None
 
 
@@ -271,14 +262,15 @@ class ToolCalls:
             The structured result, or a question for the user, who answers with the next request.
         """
         patience = self._wait_seconds if seconds is None else seconds
-        taken = taken or TakenAnswers()
+        taken = {} if taken is None else taken
         name = f"execution {progress.execution}"
 
         async def report(status: str) -> None:
             await client.report(f"{name}: {status}")
 
         while True:
-            if taken.decided:
+            refused = "".join(taken.values())
+            if taken and not refused:
                 patience = max(patience, self._wait_seconds)
             view = await until_rest(
                 self._application,
@@ -286,14 +278,14 @@ class ToolCalls:
                 progress.execution,
                 time.monotonic() + patience,
                 report,
-                taken.decided,
+                [wait for wait, why in taken.items() if not why],
             )
             passed = progress.passed
             asked = None
-            if client.asks != "never" and not taken.refused and len(passed) < _MOST_QUESTIONS:
+            if client.asks != "never" and not refused and len(passed) < _MOST_QUESTIONS:
                 asked = await self._question(caller, open_questions(view, passed))
             if asked is None:
-                return self._result(caller, view, taken.refused)
+                return self._result(caller, view, refused)
             wait, question = asked
             progress = progress._replace(passed=(*passed, wait))
             if client.asks == "later":
@@ -306,9 +298,9 @@ class ToolCalls:
                 )
             answer = await client.answer_to(question, partial(self._closed, caller, wait))
             if answer is None:
-                taken = taken.add(wait, "")
+                taken[wait] = ""
             elif answer.action == "accept":
-                taken = taken.add(wait, await self.decide(caller, progress, wait, answer))
+                taken[wait] = await self.decide(caller, progress, wait, answer)
 
     async def _question(self, caller: Caller, waits: list[Any]) -> tuple[str, QuestionForm] | None:
         """Return the first wait that the user may decide in this client, with its form."""

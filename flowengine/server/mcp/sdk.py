@@ -54,7 +54,7 @@ async def _call(
         flow = params.name
         if not await calls.of_flows(caller, lambda call: tools.is_tool(call, params.name)):
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
-    taken = TakenAnswers()
+    taken: TakenAnswers = {}
     if params.request_state is not None:
         try:
             known = read_progress(params.request_state)
@@ -66,7 +66,7 @@ async def _call(
         for wait, response in responses.items():
             is_answer = wait in progress.passed and isinstance(response, types.ElicitResult)
             if is_answer and response.action == "accept":
-                taken = taken.add(wait, await calls.decide(caller, progress, wait, response))
+                taken[wait] = await calls.decide(caller, progress, wait, response)
     elif flow is None:
         progress = await calls.find(caller, execution or "", None)
     else:
