@@ -34,7 +34,6 @@ from flowengine.sdk.texts.received import received_text
 
 _Result = TypeVar("_Result")
 _BRIEF = {"brief": True}
-_LONGEST_WHY = 1000
 _LONGEST_FLOW = 1024 * 1024
 _MOST_BYTES = 4
 """Of a character, in any encoding."""
@@ -85,7 +84,7 @@ def not_ours(answered: str, error: Exception) -> StoreError:
     """
     return StoreError(
         f"the server's answer{answered and f' {answered}'} cannot be understood: "
-        f"{type(error).__name__}: {error}"[:_LONGEST_WHY],
+        f"{type(error).__name__}: {error}"[:1000],
         hint="is it a flowengine server, and of this version?",
     )
 

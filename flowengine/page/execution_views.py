@@ -264,7 +264,6 @@ _MOST_EVENTS = 10**9
 """More than a journal has."""
 _EVENTS = 50
 """Events in one view."""
-_MOST_CAUSES = 20
 _NUMBER = re.compile("[0-9]{1,15}")
 _MOST_MARKS = 200
 _MARKED = {"failed": "bad", "lost": "bad", "decided": "ok", "message": "idle", "cancel": "stop",
@@ -458,7 +457,7 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
 
 def causes_of(error: Any) -> Iterator[Any]:
     """Yield the causes of an error, the last one being the first that happened."""
-    for _ in range(_MOST_CAUSES):
+    for _ in range(20):
         error = error.get("cause") if error else None
         if not error:
             return

@@ -123,8 +123,6 @@ _LIMITS = {
     "maxItems": "at most {} items",
 }
 """Users cannot read a pattern. Without other help, the error message quotes it."""
-_HELPS = {"description", "examples"}
-_MOST_EXAMPLES = 2
 
 
 class FormField(NamedTuple):
@@ -376,7 +374,7 @@ def note_fault(field: FormField, faults: dict[str, str], read: Callable[[], Any]
     except SchemaError:  # it has references into the whole schema, which the engine checks
         return value
     except InputError as error:
-        is_told = "pattern" in field.schema and field.schema.keys() & _HELPS
+        is_told = "pattern" in field.schema and field.schema.keys() & {"description", "examples"}
         message = f"'{field.label}' is not of the form that is described here"
         faults[field.name] = message if is_told else error.message
         return MISSING
@@ -451,7 +449,7 @@ def _examples(schema: Schema) -> str:
     """Return examples of a value, where they are short. Empty: the schema has none."""
     given = schema.get("examples")
     texts = [as_text(value) for value in given] if isinstance(given, list) else []
-    shown = [text for text in texts if text and len(text) <= _LONGEST_LINE][:_MOST_EXAMPLES]
+    shown = [text for text in texts if text and len(text) <= _LONGEST_LINE][:2]
     return f"for example {' or '.join(shown)}" if shown else ""
 
 

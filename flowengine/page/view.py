@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 from flowengine.errors import InputError
 from flowengine.server.models import Query
 
-_ID_BYTES = 13
 LIMIT = 50
 """Entries of a list in one view."""
 
@@ -38,7 +37,7 @@ class PageView(NamedTuple):
 
 def new_id() -> str:
     """Return a random id."""
-    return secrets.token_hex(_ID_BYTES)
+    return secrets.token_hex(13)
 
 
 def checked_query(model: type[Query], given: dict[str, Any]) -> Any:

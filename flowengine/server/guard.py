@@ -30,8 +30,8 @@ _HEADERS = (
     # With `no-referrer` browsers send `Origin: null` with the forms of this page, too.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
 )
-_STORED_NOWHERE = (b"cache-control", b"no-store")
 
 BODY_SECONDS = 30.0
 """Seconds for which the server waits for a body in all, and for any part of it."""
@@ -172,7 +172,7 @@ def _protected(headers: Any) -> list[tuple[bytes, bytes]]:
     names = {name for name, _ in lowered}
     return [
         *lowered,
-        *((name, value) for name, value in (*_HEADERS, _STORED_NOWHERE) if name not in names),
+        *((name, value) for name, value in _HEADERS if name not in names),
     ]
 
 

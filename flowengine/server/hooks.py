@@ -26,7 +26,6 @@ from flowengine.server_settings import HookEntry
 
 TOLERANCE = 300
 """Seconds that the time in a signature may differ from ours."""
-_NO_SECRET = b"no hook has this secret"
 
 
 class Delivery(NamedTuple):
@@ -107,7 +106,7 @@ def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, no
         RequestRefused: It is not signed with the hook's secret, or too long ago.
     """
     scheme = "hmac" if hook is None else hook.scheme
-    secret = _NO_SECRET if hook is None else _key(hook)
+    secret = b"no hook has this secret" if hook is None else _key(hook)
     try:
         signed = _SCHEMES[scheme](headers, body, "" if hook is None else hook.header)
         right = hmac.new(secret, signed.content, hashlib.sha256).digest()

@@ -38,7 +38,7 @@ def event_source(pieces: AsyncIterator[bytes]) -> EventSourceResponse:
     """Return an answer that lasts, with pieces of server-sent events."""
     # The server ends its streams itself when it stops.
     AppStatus.enable_automatic_graceful_drain = False
-    return EventSourceResponse(pieces, ping=HEARTBEAT_SECONDS, sep="\n")
+    return EventSourceResponse(pieces, ping=15, sep="\n")
 
 
 class Alert:
@@ -135,7 +135,6 @@ PIECE_BYTES = 64 * 1024
 """Size from which events are not merged into a piece any more."""
 BATCH = 200
 """Events that are read at once."""
-HEARTBEAT_SECONDS = 15
 LISTEN_SECONDS = 0.04
 """Seconds between two looks for parts of replies that models are writing."""
 LONGEST_SECONDS = 600.0

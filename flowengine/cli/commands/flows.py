@@ -22,8 +22,6 @@ from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.texts.visible_text import printable
 from flowengine.util.blocking import run_on_new_loop
 
-_HASH_SHOWN = 12
-
 
 @session_command(
     "list the deployed flows, with the signals and schedules that start them",
@@ -48,7 +46,7 @@ def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
     for flow in flows:
         starts = session.engine.flows.starts(flow["flow"]) if flow["current"] else []
         for by in [_started_by(start) for start in starts] or ["-"]:
-            row = [flow["flow"], flow["version"], flow["hash"][:_HASH_SHOWN]]
+            row = [flow["flow"], flow["version"], flow["hash"][:12]]
             rows.append([*row, when(flow["deployed_at"]), by])
     if rows:
         out_table(rows, "FLOW", "VERSION", "HASH", "DEPLOYED", "STARTED BY")

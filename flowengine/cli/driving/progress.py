@@ -39,7 +39,6 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.steps.progress import progress_text
 from flowengine.sdk.texts.visible_text import printable
 
-ADDRESS_WIDTH = 14
 WIDEST_ADDRESS = 48
 """Maximum width of the address column. Longer addresses shift the rest of their line."""
 KEY_WIDTH = {False: 4, True: 14}
@@ -67,7 +66,7 @@ class ProgressDisplay:
         self.moved = 0
         self._quiet = session.arguments.quiet
         self._verbose = session.arguments.verbose
-        self._width = ADDRESS_WIDTH
+        self._width = 14
         self._key_width = KEY_WIDTH[True]
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}

@@ -407,7 +407,7 @@ def again_lines(session: CliSession, failed: Mapping[str, Any]) -> Iterator[str]
         yield f"undone      {printable(address)}, by the fork {printable(fork)}"
     after = ""
     error = failed.get("error")
-    for budget in _shared_budgets(error) or _refused_calls(session, failed["execution"], error):
+    for budget in _shared_budgets(error):
         yield f"usage       {session.command('budgets', budget['key'])}"
         after = f", after {when(budget['resets'])}" if budget.get("resets") else ""
     if "command" in failed:
@@ -422,19 +422,3 @@ def _shared_budgets(error: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
             return [data]
         error = error.get("cause")
     return []
-
-
-def _refused_calls(
-    session: CliSession, execution: str, error: Mapping[str, Any] | None
-) -> list[Mapping[str, Any]]:
-    """Return the shared budget that the last turn or call of an agent has exceeded.
-
-    The error of the agent's step does not name it.
-    """
-    if error is None or error["type"] != "BudgetExceeded" or not error.get("step"):
-        return []
-    inside = f"{error['step']}/"
-    steps = session.engine.executions.show(execution)["steps"]
-    errors = [one for step in steps if (one := step.get("error")) is not None]
-    within = [one for one in errors if str(one.get("step", "")).startswith(inside)]
-    return _shared_budgets(within[-1]) if within else []

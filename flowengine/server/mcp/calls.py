@@ -38,7 +38,6 @@ LARGEST = 512 * 1024
 _MOST_QUESTIONS = 8
 """Questions of one call: clients repeat a call 10 times."""
 _LISTED = 10
-_LONGEST_STATE = 4096
 _LOOK_SECONDS = 30.0
 _REST_SECONDS = 0.2
 """Seconds between two looks at a wait, at most and at least."""
@@ -86,7 +85,7 @@ def read_progress(text: str) -> CallProgress:
         InputError: It is not valid.
     """
     try:
-        return _PROGRESS.validate_json(text[:_LONGEST_STATE], strict=True)
+        return _PROGRESS.validate_json(text[:4096], strict=True)
     except ValidationError:
         raise InputError("requestState is not that of an earlier answer") from None
 
