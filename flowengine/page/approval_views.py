@@ -18,12 +18,11 @@ from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import GIVES_RESULT, entered, fields_of, files_with
 from flowengine.page.looks import now
 from flowengine.page.previews import FilePreview, previews
-from flowengine.page.view import LIMIT, PageView, checked_query
+from flowengine.page.view import LIMIT, PageView, checked_query, with_error
 from flowengine.sdk.files.file_names import files_in
 from flowengine.server import approvals
 from flowengine.server.calls import ApiCall, flow_of_wait
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
-from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
 _ID = re.compile(r"[\w.-]+", re.ASCII)
@@ -292,7 +291,7 @@ def _approval(
     is_held = not wait.get("claim") or wait.get("claimed_by") == call.principal.user
     in_form = [field for field in fields if field.name.startswith("edit.")]
     shown = {(field.key, field.original) for field in in_form if is_held and not reason}
-    return PageView(
+    return with_error(
         "approval.html",
         {
             "wait": wait,
@@ -318,14 +317,12 @@ def _approval(
             "files": _files(call, wait, file),
             "effects": effects(call.engine.executions.flow_of(wait["execution"]).compiled, wait),
             "filters": filters,
-            "error": error,
             "is_again": bool(given),
             "to": to,
             "before": before,
-            "hint": None if error is None else error.hint_for("page"),
             "comment": given.get("comment", ""),
         },
-        200 if error is None else status_of(error),
+        error,
     )
 
 

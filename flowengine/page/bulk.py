@@ -18,7 +18,7 @@ from flowengine.page.execution_views import frame
 from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import GIVES_RESULT, changes_in, inputs_of
 from flowengine.page.overview import grouped
-from flowengine.page.view import Noted, PageView, checked
+from flowengine.page.view import Noted, PageView, checked, with_error
 from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_wait
 from flowengine.server.models import MOST_DECISIONS, CancelBody, DecisionBody, ForkBody, RetryBody
@@ -331,10 +331,8 @@ def _intervention(
     for address, effect in plan.again.items():
         groups["once" if effect == "once" else "safe" if effect else "other"].append(address)
     head = call.engine.executions.summary(call.path["execution"])
-    hint = None if error is None else error.hint_for("page")
-    shown = {"do": do, "plan": plan, "groups": groups, "error": error, "hint": hint, **form}
-    status = 200 if error is None else status_of(error)
-    return PageView("intervention.html", {**frame(call, head), **shown}, status)
+    shown = {**frame(call, head), "do": do, "plan": plan, "groups": groups, **form}
+    return with_error("intervention.html", shown, error)
 
 
 def _shown(answer: dict[str, Any]) -> PageView:

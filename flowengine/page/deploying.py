@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from flowengine.errors import FlowEngineError, FlowFileError, InputError
 from flowengine.page.sent_forms import SentFile, as_sent
-from flowengine.page.view import PageView, checked
+from flowengine.page.view import PageView, checked, with_error
 from flowengine.sdk.files.file_names import clean_name
 from flowengine.sdk.texts.received import received_text
 from flowengine.sdk.texts.sizes import size_text
@@ -17,7 +17,6 @@ from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import FlowTextBody
-from flowengine.server.problems import status_of
 
 _CHECKED = "checked"
 """Field with the digest of the text whose diagnostics the user has seen."""
@@ -77,7 +76,7 @@ def _shown(
         error: Why the flow was refused.
     """
     is_right = problem is not None and not problem["errors"]
-    return PageView(
+    return with_error(
         "deploy.html",
         {
             "text": given.get("text", ""),
@@ -87,10 +86,8 @@ def _shown(
             "checked": _digest(given["text"]) if is_right else "",
             "before": call.engine.flows.versions(problem["flow"]) if is_right else [],
             "is_allowed": call.engine.settings.deploys is not None,
-            "error": error,
-            "hint": None if error is None else error.hint_for("page"),
         },
-        200 if error is None else status_of(error),
+        error,
     )
 
 

@@ -384,6 +384,10 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
     first = min(number_in(given, "from", last), last)
     query = checked_query(WaitsQuery, {"execution": id})
     waits = approvals.list_approvals(call._replace(query=query))["items"]
+    is_open, flow = head["status"] not in ENDED, head["flow"]
+    compiled = call.engine.executions.flow_of(id).compiled
+    is_chat = any(step.get("chat") for step in compiled["steps"])
+    is_steered = data_schema(compiled, STEER) is not None
     return PageView(
         "conversation.html",
         {
@@ -396,25 +400,9 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
             "after": first + PAGE if first < last else None,
             "waits": waits,
             "answerable": {wait["id"] for wait in waits if _is_answerable(call, wait)},
-            "is_talk": _is_talk(call, head),
-            "is_steered": _is_steered(call, head),
+            "is_talk": is_open and is_chat and call.may(Right.DECIDE, flow),
+            "is_steered": is_open and is_steered and call.may(Right.OPERATE, flow),
         },
-    )
-
-
-def _is_talk(call: ApiCall, head: Any) -> bool:
-    """Return whether a user of an open execution can write the next message to come."""
-    steps = call.engine.executions.flow_of(head["execution"]).compiled["steps"]
-    is_open = head["status"] not in ENDED and call.may(Right.DECIDE, head["flow"])
-    return is_open and any(step.get("chat") for step in steps)
-
-
-def _is_steered(call: ApiCall, head: Any) -> bool:
-    """Return whether a user can send a message to a running agent."""
-    if head["status"] in ENDED or not call.may(Right.OPERATE, head["flow"]):
-        return False
-    return (
-        data_schema(call.engine.executions.flow_of(head["execution"]).compiled, STEER) is not None
     )
 
 

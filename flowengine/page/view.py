@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from flowengine.errors import InputError
+from flowengine.errors import FlowEngineError, InputError
 from flowengine.server.models import Query
+from flowengine.server.problems import status_of
 
 LIMIT = 50
 """Entries of a list in one view."""
@@ -33,6 +34,13 @@ class PageView(NamedTuple):
     is_kept: bool = False
     """Whether it is the result of a form as plain data, stored for the same form sent again."""
     noted: tuple[Noted, ...] = ()
+
+
+def with_error(template: str, context: dict[str, Any], error: FlowEngineError | None) -> PageView:
+    """Return a view that shows why its form was refused, if it was, and what to do."""
+    hint = None if error is None else error.hint_for("page")
+    status = 200 if error is None else status_of(error)
+    return PageView(template, {**context, "error": error, "hint": hint}, status)
 
 
 def new_id() -> str:
