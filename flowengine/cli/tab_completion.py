@@ -53,10 +53,7 @@ def whole_parser() -> ArgumentParser:
     return parser
 
 
-_Completer = Callable[..., Any]
-
-
-def _completer(words: Callable[[CliSession, Namespace], Any]) -> _Completer:
+def _completer(words: Callable[[CliSession, Namespace], Any]) -> Callable[..., Any]:
     """Return a function that completes with the words that a function finds in the store.
 
     There are none without a store, or if the words before are not valid.

@@ -232,7 +232,7 @@ class ClientExecutions(ClientGroup[_AnyClient]):
             execution: Its id, or an unambiguous prefix of it.
             from_seq: Number of the first entry.
         """
-        path, lines = requests.stream_of(execution), EventLines(from_seq)
+        path, lines = requests.path_in(execution, "events"), EventLines(from_seq)
         while True:
             given: dict[str, Any] = {"params": {"from_seq": lines.next}, "headers": STREAMED}
             try:
@@ -256,7 +256,9 @@ class ClientExecutions(ClientGroup[_AnyClient]):
     @listing
     async def download(self, execution: str, sha256: str) -> AsyncGenerator[bytes]:
         """Yield the content of a file that an execution keeps. See `Engine.executions.download`."""
-        path = requests.kept_file(await _sent(self._client, requests.find(execution)), sha256)
+        path = requests.path_in(
+            await _sent(self._client, requests.find(execution)), "artifacts", sha256
+        )
         try:
             async with _answered(self._client._http, method="GET", url=path) as response:
                 if not _is_file(response):

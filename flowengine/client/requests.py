@@ -380,14 +380,9 @@ def diff(left: str, right: str) -> ApiRequest[Difference]:
     return ApiRequest("GET", f"{_at(left)}/diff/{_part(right)}", _map)
 
 
-def stream_of(execution: str) -> str:
-    """Return the path of the events of an execution."""
-    return f"/v1/executions/{_part(execution)}/events"
-
-
-def kept_file(execution: str, sha256: str) -> str:
-    """Return the path of a file that an execution keeps."""
-    return f"{_at(execution)}/artifacts/{_part(sha256)}"
+def path_in(execution: str, *names: str) -> str:
+    """Return the path of a part of an execution."""
+    return "/".join((_at(execution), *map(_part, names)))
 
 
 def part_of_journal(

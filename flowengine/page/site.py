@@ -246,7 +246,7 @@ class Site:
         redirect = f"{request.url.scheme}://{request.headers['host']}/sign-in/callback"
         try:
             address, browser = await on_thread(
-                lambda: identity.begin_at_provider(redirect, following, address_of(request))
+                lambda: identity.flow_at_provider().begin(redirect, following, address_of(request))
             )
         except RequestRefused as error:
             return self._sign_in_page(following, error)

@@ -169,10 +169,6 @@ class Identity:
         access = access_of(user, "", self._settings, [f"group:{group}" for group in groups])
         return Principal(user, OIDC, access)
 
-    def begin_at_provider(self, redirect: str, following: str, address: str) -> tuple[str, str]:
-        """Begin a sign-in with the provider. See `CodeFlow.begin`."""
-        return self._flow().begin(redirect, following, address)
-
     def finish_at_provider(
         self, given: Mapping[str, str], browser: str, address: str
     ) -> tuple[Principal, Callable[[], str], str]:
@@ -187,7 +183,7 @@ class Identity:
             RequestRefused: The sign-in is not valid.
         """
         try:
-            named, following = self._flow().finish(given, browser)
+            named, following = self.flow_at_provider().finish(given, browser)
         except RequestRefused as error:
             if error.status == 401 and "error" not in given:
                 self.note_failure(address)
@@ -199,7 +195,12 @@ class Identity:
 
         return self._named(named.user, named.groups), begin, following
 
-    def _flow(self) -> CodeFlow:
+    def flow_at_provider(self) -> CodeFlow:
+        """Return the sign-ins with the provider.
+
+        Raises:
+            RequestRefused: There are none.
+        """
         if self.code_flow is None:
             raise RequestRefused(404, "this server has no sign-in with a provider")
         return self.code_flow

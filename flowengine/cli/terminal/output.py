@@ -168,12 +168,6 @@ def out_json(value: Any) -> None:
     out(as_json(value))
 
 
-def out_json_line(value: Any) -> None:
-    """Print a value as one line of JSON, at once."""
-    out(as_json(value))
-    flush()
-
-
 def as_json(value: Any) -> str:
     """Return a value as JSON on one line, with bytes as base64 text."""
     import json
@@ -336,7 +330,17 @@ def duration(ms: float) -> str:
 def report(error: FlowEngineError, *, as_json: bool) -> int:
     """Report an error, and return the exit code."""
     if as_json:
-        out_json({"errors": _as_dicts(error)})
+        faults: list[dict[str, Any]] = [
+            {
+                **dict.fromkeys(("file", "line", "column")),
+                "code": type(error).__name__,
+                "message": error.message,
+                "hint": error.hint_for("cli"),
+            }
+        ]
+        if isinstance(error, FlowFileError) and error.diagnostics:
+            faults = [diagnostic.as_dict() for diagnostic in error.diagnostics]
+        out_json({"errors": faults})
     if isinstance(error, FlowFileError):
         err_text(error.message)
     else:
@@ -350,18 +354,3 @@ def show_error(error: FlowEngineError) -> None:
     err(f"{paint('error:', 'red')} {first}")
     for line in [*more, *(error.hint_for("cli") or "").splitlines()]:
         err(f"  {line}")
-
-
-def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:
-    if isinstance(error, FlowFileError) and error.diagnostics:
-        return [diagnostic.as_dict() for diagnostic in error.diagnostics]
-    return [
-        {
-            "file": None,
-            "line": None,
-            "column": None,
-            "code": type(error).__name__,
-            "message": error.message,
-            "hint": error.hint_for("cli"),
-        }
-    ]
