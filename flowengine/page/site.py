@@ -355,7 +355,14 @@ class Site:
 
         def show(call: ApiCall) -> tuple[PageView, dict[str, Any]]:
             view = _answered(call, page, request.url.path, form)
-            return view, {} if view.redirect else _of_every_view(call)
+            if view.redirect:
+                return view, {}
+            # Every view has open approvals, and the oldest work that no worker takes.
+            latest = now() - _PATIENCE
+            left = (due.since for due in call.engine.due() if call.may(Right.SEE, due.flow))
+            left_since = next((format_time(since) for since in left if since < latest), "")
+            count = approval_views.open_approvals(call)
+            return view, {"open_approvals": count, "left_since": left_since}
 
         try:
             async with self._turn(page, session):
@@ -469,14 +476,6 @@ def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dic
         "operates": principal.may_somewhere(Right.OPERATE),
         "reads_all": principal.may(Right.CONTENT, ""),
     }
-
-
-def _of_every_view(call: ApiCall) -> dict[str, Any]:
-    """Return what every view has of the store: open approvals, and work that no worker takes."""
-    latest = now() - _PATIENCE
-    left = (due.since for due in call.engine.due() if call.may(Right.SEE, due.flow))
-    left_since = next((format_time(since) for since in left if since < latest), "")
-    return {"open_approvals": approval_views.open_approvals(call), "left_since": left_since}
 
 
 def _packed(

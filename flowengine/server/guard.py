@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from threading import Lock
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -90,7 +90,10 @@ class RequestGuard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message = {**message, "headers": _protected(message.get("headers", ()))}
+                given = [(name.lower(), value) for name, value in message.get("headers", ())]
+                names = {name for name, _ in given}
+                added = [header for header in _HEADERS if header[0] not in names]
+                message = {**message, "headers": [*given, *added]}
             await send(message)
 
         largest = self._largest(scope["path"])
@@ -165,15 +168,6 @@ def _too_large(largest: int) -> RequestRefused:
 
 def _refused(status: int, why: str) -> RequestRefused:
     return RequestRefused(status, why, headers={"connection": "close"})
-
-
-def _protected(headers: Any) -> list[tuple[bytes, bytes]]:
-    lowered = [(name.lower(), value) for name, value in headers]
-    names = {name for name, _ in lowered}
-    return [
-        *lowered,
-        *((name, value) for name, value in _HEADERS if name not in names),
-    ]
 
 
 # Limits of the requests of each identity.

@@ -345,24 +345,21 @@ class ServerRecords:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (at, user, token, address, method, path[:500], status, why and why[:500]),
         )
-        if number % AUDITED_BETWEEN == 0:
-            self._drop_audited()
+        is_checked = number % AUDITED_BETWEEN == 0
+        if is_checked and self._read("SELECT count(*) FROM audit")[0][0] > AUDITED:
+            # First entries of users who have more than half of all are dropped.
+            self._write(
+                "DELETE FROM audit WHERE number IN (SELECT number FROM (SELECT number,"
+                " row_number() OVER (PARTITION BY user ORDER BY number DESC) AS place FROM audit)"
+                " WHERE place > ?)",
+                (AUDITED // 2,),
+            )
+            self._write(
+                "DELETE FROM audit WHERE number <="
+                " (SELECT number FROM audit ORDER BY number DESC LIMIT 1 OFFSET ?)",
+                (AUDITED,),
+            )
         return number
-
-    def _drop_audited(self) -> None:
-        """Drop entries if there are too many: first of users who have more than half of all."""
-        if self._read("SELECT count(*) FROM audit")[0][0] <= AUDITED:
-            return
-        self._write(
-            "DELETE FROM audit WHERE number IN (SELECT number FROM (SELECT number, row_number()"
-            " OVER (PARTITION BY user ORDER BY number DESC) AS place FROM audit) WHERE place > ?)",
-            (AUDITED // 2,),
-        )
-        self._write(
-            "DELETE FROM audit WHERE number <="
-            " (SELECT number FROM audit ORDER BY number DESC LIMIT 1 OFFSET ?)",
-            (AUDITED,),
-        )
 
     def end_act(self, number: int, status: int, why: str | None) -> None:
         """Note in an entry of the audit record how the change ended."""

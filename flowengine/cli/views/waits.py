@@ -407,7 +407,13 @@ def again_lines(session: CliSession, failed: Mapping[str, Any]) -> Iterator[str]
         yield f"undone      {printable(address)}, by the fork {printable(fork)}"
     after = ""
     error = failed.get("error")
-    for budget in _shared_budgets(error):
+    budgets, place = _shared_budgets(error), (error or {}).get("step")
+    if not budgets and place and failed["error"]["type"] == "BudgetExceeded":
+        # The error of an agent's step does not name the budget: that of its last call does.
+        steps = session.engine.executions.show(failed["execution"])["steps"]
+        inner = [step.get("error") for step in steps if step["address"].startswith(f"{place}/")]
+        budgets = _shared_budgets(next(filter(None, reversed(inner)), None))
+    for budget in budgets:
         yield f"usage       {session.command('budgets', budget['key'])}"
         after = f", after {when(budget['resets'])}" if budget.get("resets") else ""
     if "command" in failed:
