@@ -8,7 +8,7 @@ import griffe
 
 
 class ClientMethods(griffe.Extension):
-    """Document `name = Operation(requests.build)` as a method like the function `build`."""
+    """Document `name = operation(requests.build)` as a method like the function `build`."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Replace the operations in the classes of the client."""
@@ -17,7 +17,7 @@ class ClientMethods(griffe.Extension):
         for of in pkg["client.client"].classes.values():
             for made in list(of.attributes.values()):
                 match made.value:
-                    case griffe.ExprCall(function=griffe.ExprName("Operation"), arguments=[build]):
+                    case griffe.ExprCall(function=griffe.ExprName("operation"), arguments=[build]):
                         build = pkg["client.requests"][str(build).removeprefix("requests.")]
                         of.set_member(made.name, _method(made.name, build))
 

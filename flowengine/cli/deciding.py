@@ -30,10 +30,6 @@ FILTERS = together(
     arg("--batch B", "only those of this batch (a batch is named after its step by default)"),
 )
 """The options that select approvals."""
-_FILLING = together(
-    many("--form FIELD=VALUE", "fill in a field of the form", type=read.assignment),
-    many("--edit FIELD=VALUE", "change a field of the subject first", type=read.assignment),
-)
 
 
 def arguments(*, fills: bool) -> Added:
@@ -42,9 +38,13 @@ def arguments(*, fills: bool) -> Added:
     Args:
         fills: Whether a form can be filled in and the subject edited.
     """
+    filling = (
+        many("--form FIELD=VALUE", "fill in a field of the form", type=read.assignment),
+        many("--edit FIELD=VALUE", "change a field of the subject first", type=read.assignment),
+    )
     return together(
         arg("waits ID", "an approval, by any unambiguous prefix of its id", nargs="*"),
-        *((_FILLING,) if fills else ()),
+        *(filling if fills else ()),
         arg("--comment TEXT", "the reason, kept with the decision"),
         many("--attach FILE", "keep a file with the decision"),
         many("--image FILE", "show an image to the model that made the call", dest="images"),

@@ -8,8 +8,8 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from flowengine.cli.process import ProcessEnd, hold_interrupts
-from flowengine.cli.program import main
+from flowengine.cli.process import ProcessEnd
+from flowengine.cli.program import INTERRUPTED, main
 from flowengine.cli.terminal.output import err
 
 UNEXPECTED = 70
@@ -21,24 +21,6 @@ many, and all of them stay."""
 def script() -> NoReturn:
     """Run the command line of this process, and exit without cleaning up."""
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
-    hold_interrupts()
-    _open_streams()
-    ProcessEnd.ends_at_once = True
-    try:
-        code = main()
-    except Exception as error:
-        code = _unexpected(error)
-    with suppress(OSError, ValueError):  # its reader may be gone
-        sys.stderr.flush()
-    os._exit(code)
-
-
-def _open_streams() -> None:
-    """Open standard streams that are closed, on the null device.
-
-    Otherwise the next file to be opened, such as the store, would take their place and receive
-    output.
-    """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
@@ -48,6 +30,17 @@ def _open_streams() -> None:
             stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - kept
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
+    ProcessEnd.ends_at_once = True
+    try:
+        code = main()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # A library in Rust panics if its import is interrupted, which is no `Exception`.
+        code = _unexpected(error) if isinstance(error, Exception) else INTERRUPTED
+    with suppress(OSError, ValueError):  # its reader may be gone
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _unexpected(error: Exception) -> int:

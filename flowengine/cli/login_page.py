@@ -82,7 +82,9 @@ class LoopbackPage:
         self._state = dict(parse_qsl(parts.query)).get("state", "")
         err(f"log in at {printable(parts.netloc)}. Open this page in a browser on this machine:")
         err(f"  {printable(url)}")
-        if _has_browser():
+        shown = ("DISPLAY", "WAYLAND_DISPLAY")
+        has_window = sys.platform == "darwin" or any(map(os.environ.get, shown))
+        if has_window and sys.stderr.isatty():
             await asyncio.to_thread(webbrowser.open, url)
         return await self._answer
 
@@ -171,9 +173,3 @@ async def _with_page(key: LoginKey, log_in: Callable[[LoopbackPage], Awaitable[N
         raise LoginFailed(error.message) from None
     finally:
         await page.close()
-
-
-def _has_browser() -> bool:
-    """Return whether a browser with a window can be opened from this terminal."""
-    shown = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return sys.stderr.isatty() and bool(shown)

@@ -269,7 +269,6 @@ def talk(shell: Any, name: str) -> int:
         import readline  # noqa: F401 - lines are edited, earlier ones come back
 
     err(paint(f"a shell in '{name}' (Ctrl-D ends it and all its processes)", "dim"))
-    size = _Size(shell)
     code, text, cwd = 0, "", ""
     while True:
         try:
@@ -287,7 +286,7 @@ def talk(shell: Any, name: str) -> int:
             text = ""
             continue
         with _raw():
-            result = _run(shell, text.rstrip("\n"), size)
+            result = _run(shell, text.rstrip("\n"))
         if is_unfinished(result):
             continue
         text, code, cwd = "", code_of(result), result.cwd
@@ -319,27 +318,21 @@ def _prompt(name: str, cwd: str, code: int) -> str:
     return f"{name}{':' if cwd else ''}{printable(cwd)}{failed}$ "
 
 
-class _Size:
-    """Keeps the shell's terminal the same size as this one."""
-
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-        self._size: os.terminal_size | None = None
-
-    def follow(self) -> None:
-        """Pass a change of this terminal's size to the shell."""
-        with suppress(OSError):  # the terminal was closed
-            size = os.get_terminal_size(sys.stdout.fileno())
-            if size != self._size and size.columns and size.lines:
-                self._size = size
-                self._shell.resize(size.columns, size.lines)
+def _follow(shell: Any, size: os.terminal_size | None) -> os.terminal_size | None:
+    """Give the terminal of a shell the size of this one, if that has changed, and return it."""
+    with suppress(OSError):  # the terminal was closed
+        now = os.get_terminal_size(sys.stdout.fileno())
+        if now != size and now.columns and now.lines:
+            shell.resize(now.columns, now.lines)
+            return now
+    return size
 
 
-def _run(shell: Any, command: str, size: _Size) -> Any:
+def _run(shell: Any, command: str) -> Any:
     """Run a command, connected to the terminal and its keys."""
     shown, escapes = 0, EscapeFilter()
     decoder = getincrementaldecoder("utf-8")("replace")
-    size.follow()
+    size = _follow(shell, None)
     result = shell.run(command, wait=_GLANCE)
     while True:
         if result.status != "syntax_error":
@@ -350,7 +343,7 @@ def _run(shell: Any, command: str, size: _Size) -> Any:
         if not result.busy:
             _write(AT_THE_END)
             return result
-        size.follow()
+        size = _follow(shell, size)
         waits = result.status == "waiting_for_input"
         # A waiting command is checked again when something is typed.
         ready, _, _ = select.select([sys.stdin], [], [], _GLANCE if waits else 0)

@@ -53,7 +53,7 @@ class CliSession:
         """When the command began (ms)."""
         self.named: set[str] = set()
         self.named_on_host: set[str] = set()
-        self._filters = False
+        self._unfilter: Callable[[], object] = lambda: None
         self.is_served = bool(arguments.server)
         if self.is_served:
             self.engine = cast("Engine", ServedEngine(arguments.server))
@@ -84,18 +84,14 @@ class CliSession:
 
     def on_host_told(self) -> None:
         """Hide the warnings of environments that the user has already seen."""
-        self._filter_warnings(add=True)
-        self._filters = True
-
-    def _filter_warnings(self, *, add: bool) -> None:
         import logging
 
         logger = logging.getLogger("flowengine.environments")
-        (logger.addFilter if add else logger.removeFilter)(_is_news)
+        logger.addFilter(_is_news)
+        self._unfilter = partial(logger.removeFilter, _is_news)
 
     def __exit__(self, *_: object) -> None:
-        if self._filters:
-            self._filter_warnings(add=False)
+        self._unfilter()
         if ProcessEnd.ends_at_once:
             self.engine.leave()
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, Parser, add_common, load
@@ -53,85 +53,91 @@ def whole_parser() -> ArgumentParser:
     return parser
 
 
-def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+def _completer(words: Callable[[CliSession, Namespace], Any]) -> Callable[..., Any]:
+    """Return a function that completes with the words that a function finds in the store.
+
+    There are none without a store, or if the words before are not valid.
+    """
+
+    def complete(prefix: str, parsed_args: Namespace, **_: object) -> Any:
+        for name in ("store", "server", "durability"):
+            if not hasattr(parsed_args, name):
+                setattr(parsed_args, name, None)
+        try:
+            with CliSession(parsed_args) as session:
+                return words(session, parsed_args)
+        except FlowEngineError:
+            return []
+
+    return complete
+
+
+@_completer
+def executions(session: CliSession, given: Namespace) -> dict[str, str]:
     """Return the newest executions: id → flow and status."""
-    with_session = _session(parsed_args)
-    if with_session is None:
-        return {}
-    with with_session as session:
-        return {
-            session.short(item["execution"]): f"{item['flow']} {item['status']}"
-            for item in session.engine.executions.list().items
-        }
+    return {
+        session.short(item["execution"]): f"{item['flow']} {item['status']}"
+        for item in session.engine.executions.list().items
+    }
 
 
-def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+@_completer
+def waits(session: CliSession, given: Namespace) -> dict[str, str]:
     """Return the pending approvals and questions: id → title. After the first, also its choices."""
-    with_session = _session(parsed_args)
-    if with_session is None:
-        return {}
-    with with_session as session:
-        listed = {
-            session.short_wait(item["id"]): first_line(item.get("title", ""))
-            for item in session.engine.approvals.list(kinds=LISTED).items
-        }
-    has_id = getattr(parsed_args, "choice", None) is not None
-    return listed | choices(prefix, parsed_args) if has_id else listed
+    listed = {
+        session.short_wait(item["id"]): first_line(item.get("title", ""))
+        for item in session.engine.approvals.list(kinds=LISTED).items
+    }
+    has_id = getattr(given, "choice", None) is not None
+    return listed | _choices(session, given) if has_id else listed
 
 
-def steps(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+@_completer
+def steps(session: CliSession, given: Namespace) -> dict[str, str]:
     """Return the steps of the execution on the command line: address → status."""
-    with_session = _session(parsed_args)
-    if with_session is None:
-        return {}
-    with with_session as session:
-        shown = session.engine.executions.show(session.execution(parsed_args.execution))
-        return {step["address"]: step["status"] for step in shown["steps"]}
+    shown = session.engine.executions.show(session.execution(given.execution))
+    return {step["address"]: step["status"] for step in shown["steps"]}
 
 
-def choices(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+def _choices(session: CliSession, given: Namespace) -> dict[str, str]:
     """Return the choices of the approval on the command line: id → label."""
-    offered = _named(parsed_args).get("choices", [])
+    offered = _named(session, given).get("choices", [])
     return {str(choice["id"]): first_line(str(choice.get("label", ""))) for choice in offered}
 
 
-def editable(prefix: str, parsed_args: Namespace, **_: object) -> list[str]:
+choices = _completer(_choices)
+
+
+@_completer
+def editable(session: CliSession, given: Namespace) -> list[str]:
     """Return the fields that the approval on the command line lets edit, as `NAME=`."""
-    wait = _named(parsed_args)
+    wait = _named(session, given)
     allowed = wait.get("edit") or []
     return [f"{name}=" for name in (wait.get("subject", {}) if allowed is True else allowed)]
 
 
-def fields(prefix: str, parsed_args: Namespace, **_: object) -> list[str]:
+@_completer
+def fields(session: CliSession, given: Namespace) -> list[str]:
     """Return the form fields of the approval on the command line, as `NAME=`."""
-    return [f"{name}=" for name in _named(parsed_args).get("form", {}).get("properties", {})]
+    return [f"{name}=" for name in _named(session, given).get("form", {}).get("properties", {})]
 
 
-def _named(parsed_args: Namespace) -> Mapping[str, Any]:
+def _named(session: CliSession, given: Namespace) -> Mapping[str, Any]:
     """Return the approval that the command line names, or nothing."""
-    with_session = _session(parsed_args)
-    if with_session is None:
+    try:
+        # An id that is the last word yet is read as the choice.
+        return session.engine.approvals.show([*given.waits, given.choice][0])
+    except FlowEngineError:
         return {}
-    with with_session as session:
-        try:
-            # An id that is the last word yet is read as the choice.
-            return session.engine.approvals.show([*parsed_args.waits, parsed_args.choice][0])
-        except FlowEngineError:
-            return {}
 
 
-def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+@_completer
+def environments(session: CliSession, given: Namespace) -> dict[str, str]:
     """Return the environments that are open or were left open: name → kind and state."""
-    with_session = _session(parsed_args)
-    if with_session is None:
-        return {}
-    with with_session as session:
-        return {
-            str(
-                open_environment["resource_key"]
-            ): f"{open_environment['kind']} {open_environment['state']}"
-            for open_environment in session.engine.open_environments()
-        }
+    return {
+        str(environment["resource_key"]): f"{environment['kind']} {environment['state']}"
+        for environment in session.engine.open_environments()
+    }
 
 
 def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
@@ -141,13 +147,3 @@ def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]
     except FlowEngineError:
         return {}
     return dict.fromkeys(names, "shell")
-
-
-def _session(arguments: Namespace) -> CliSession | None:
-    for name in ("store", "server", "durability"):
-        if not hasattr(arguments, name):
-            setattr(arguments, name, None)
-    try:
-        return CliSession(arguments)
-    except FlowEngineError:
-        return None

@@ -77,7 +77,7 @@ _BY_STATUS: dict[int, type[FlowEngineError]] = {
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
-_Item = TypeVar("_Item")
+_Awaited = TypeVar("_Awaited")
 _AnyClient = TypeVar("_AnyClient", "Client", "AsyncClient")
 
 
@@ -97,16 +97,18 @@ def _client_of(of: Any) -> Any:
     return of._client if isinstance(of, ClientGroup) else of
 
 
-class Operation(Generic[_Args, _Result]):
-    """A request as a method of both clients: it blocks, or is a coroutine.
+class ClientMethod(Generic[_Args, _Result, _Awaited]):
+    """A method of both clients: plain, or for an event loop.
 
     Args:
-        build: Returns the request.
+        function: Whose documentation it has.
+        call: Takes the client or its group, and the arguments.
     """
 
-    def __init__(self, build: Callable[_Args, ApiRequest[_Result]]) -> None:
-        self._build = build
-        self.__doc__ = build.__doc__
+    def __init__(self, function: Callable[..., Any], call: Callable[..., Any]) -> None:
+        self._function = function
+        self._call = call
+        self.__doc__ = function.__doc__
 
     @overload
     def __get__(self, of: None, owner: object) -> Self: ...
@@ -117,74 +119,50 @@ class Operation(Generic[_Args, _Result]):
     @overload
     def __get__(
         self, of: AsyncClient | ClientGroup[AsyncClient], owner: object
-    ) -> Callable[_Args, Coroutine[Any, Any, _Result]]: ...
+    ) -> Callable[_Args, _Awaited]: ...
     def __get__(self, of: Any, owner: object) -> Any:
         """Return the method of a client."""
         if of is None:
             return self
-        client = _client_of(of)
-
-        @wraps(self._build)
-        def send(*args: _Args.args, **given: _Args.kwargs) -> Any:
-            return client._run(_sent(client, self._build(*args, **given)))
-
-        return send
+        return wraps(self._function)(partial(self._call, _client_of(of)))
 
 
-class Listing(Generic[_Args, _Item]):
-    """An operation that yields items, as a method of both clients.
+def operation(
+    build: Callable[_Args, ApiRequest[_Result]],
+) -> ClientMethod[_Args, _Result, Coroutine[Any, Any, _Result]]:
+    """Return the method that sends a request."""
+    return ClientMethod(
+        build, lambda client, *args, **given: client._run(_sent(client, build(*args, **given)))
+    )
 
-    Args:
-        source: Yields the items. Takes the client.
-    """
 
-    def __init__(
-        self,
-        source: Callable[Concatenate[Any, _Args], AsyncGenerator[_Item]],
-    ) -> None:
-        self._source = source
-        self.__doc__ = source.__doc__
-
-    @overload
-    def __get__(self, of: None, owner: object) -> Self: ...
-    @overload
-    def __get__(
-        self, of: Client | ClientGroup[Client], owner: object
-    ) -> Callable[_Args, Iterator[_Item]]: ...
-    @overload
-    def __get__(
-        self, of: AsyncClient | ClientGroup[AsyncClient], owner: object
-    ) -> Callable[_Args, AsyncIterator[_Item]]: ...
-    def __get__(self, of: Any, owner: object) -> Any:
-        """Return the method of a client."""
-        if of is None:
-            return self
-        client = _client_of(of)
-
-        @wraps(self._source)
-        def listed(*args: _Args.args, **given: _Args.kwargs) -> Any:
-            return client._items(self._source(client.executions, *args, **given))
-
-        return listed
+def listing(
+    source: Callable[Concatenate[Any, _Args], AsyncGenerator[_Result]],
+) -> ClientMethod[_Args, Iterator[_Result], AsyncIterator[_Result]]:
+    """Return the method that yields items."""
+    return ClientMethod(
+        source,
+        lambda client, *args, **given: client._items(source(client.executions, *args, **given)),
+    )
 
 
 class ClientExecutions(ClientGroup[_AnyClient]):
     """The executions of a server."""
 
-    list = Operation(requests.executions)
-    counts = Operation(requests.counts)
-    find = Operation(requests.find)
-    show = Operation(requests.show)
-    result = Operation(requests.result)
-    why = Operation(requests.why)
-    graph = Operation(requests.graph)
-    diff = Operation(requests.diff)
-    cancel = Operation(requests.cancel)
-    retry = Operation(requests.retry)
-    fork = Operation(requests.fork)
-    upgrade = Operation(requests.upgrade)
+    list = operation(requests.executions)
+    counts = operation(requests.counts)
+    find = operation(requests.find)
+    show = operation(requests.show)
+    result = operation(requests.result)
+    why = operation(requests.why)
+    graph = operation(requests.graph)
+    diff = operation(requests.diff)
+    cancel = operation(requests.cancel)
+    retry = operation(requests.retry)
+    fork = operation(requests.fork)
+    upgrade = operation(requests.upgrade)
 
-    @Listing
+    @listing
     async def events(
         self,
         execution: str,
@@ -214,7 +192,7 @@ class ClientExecutions(ClientGroup[_AnyClient]):
                 has_ended = (await _sent(self._client, requests.result(execution))).status in ENDED
                 await pause(0 if has_ended else _FOLLOW_SECONDS)
 
-    @Listing
+    @listing
     async def all_events(
         self,
         *,
@@ -243,7 +221,7 @@ class ClientExecutions(ClientGroup[_AnyClient]):
             else:
                 await pause(_FOLLOW_SECONDS)
 
-    @Listing
+    @listing
     async def stream(self, execution: str, *, from_seq: int = 0) -> AsyncGenerator[StreamedEvent]:
         """Yield the entries of a journal, and parts of replies that models are writing.
 
@@ -254,7 +232,7 @@ class ClientExecutions(ClientGroup[_AnyClient]):
             execution: Its id, or an unambiguous prefix of it.
             from_seq: Number of the first entry.
         """
-        path, lines = requests.stream_of(execution), EventLines(from_seq)
+        path, lines = requests.path_in(execution, "events"), EventLines(from_seq)
         while True:
             given: dict[str, Any] = {"params": {"from_seq": lines.next}, "headers": STREAMED}
             try:
@@ -275,10 +253,12 @@ class ClientExecutions(ClientGroup[_AnyClient]):
             lines.break_off()
             await pause(_FOLLOW_SECONDS)
 
-    @Listing
+    @listing
     async def download(self, execution: str, sha256: str) -> AsyncGenerator[bytes]:
         """Yield the content of a file that an execution keeps. See `Engine.executions.download`."""
-        path = requests.kept_file(await _sent(self._client, requests.find(execution)), sha256)
+        path = requests.path_in(
+            await _sent(self._client, requests.find(execution)), "artifacts", sha256
+        )
         try:
             async with _answered(self._client._http, method="GET", url=path) as response:
                 if not _is_file(response):
@@ -293,42 +273,42 @@ class ClientExecutions(ClientGroup[_AnyClient]):
 class ClientApprovals(ClientGroup[_AnyClient]):
     """The approvals and questions of executions, and all else that they wait for."""
 
-    list = Operation(requests.waits)
-    show = Operation(requests.wait)
-    decide = Operation(requests.decide)
-    approve = Operation(requests.approve)
-    reject = Operation(requests.reject)
-    respond = Operation(requests.respond)
-    claim = Operation(requests.claim)
-    release = Operation(requests.release)
-    delegate = Operation(requests.delegate)
-    grants = Operation(requests.grants)
-    revoke = Operation(requests.revoke)
+    list = operation(requests.waits)
+    show = operation(requests.wait)
+    decide = operation(requests.decide)
+    approve = operation(requests.approve)
+    reject = operation(requests.reject)
+    respond = operation(requests.respond)
+    claim = operation(requests.claim)
+    release = operation(requests.release)
+    delegate = operation(requests.delegate)
+    grants = operation(requests.grants)
+    revoke = operation(requests.revoke)
 
 
 class ClientBudgets(ClientGroup[_AnyClient]):
     """The budgets that executions of a server share."""
 
-    list = Operation(requests.budgets)
+    list = operation(requests.budgets)
 
 
 class ClientFlows(ClientGroup[_AnyClient]):
     """The deployed flows of a server."""
 
-    list = Operation(requests.flows)
-    show = Operation(requests.flow)
-    graph = Operation(requests.flow_graph)
-    versions = Operation(requests.deployed)
-    pause = Operation(requests.pause_schedules)
-    resume = Operation(requests.resume_schedules)
-    definition = Operation(requests.definition)
-    check = Operation(requests.check)
-    deploy = Operation(requests.deploy)
-    deploy_version = Operation(requests.deploy_version)
-    undeploy = Operation(requests.undeploy)
-    starts = Operation(requests.starts)
-    trigger = Operation(requests.trigger)
-    record_past = Operation(requests.record_past)
+    list = operation(requests.flows)
+    show = operation(requests.flow)
+    graph = operation(requests.flow_graph)
+    versions = operation(requests.deployed)
+    pause = operation(requests.pause_schedules)
+    resume = operation(requests.resume_schedules)
+    definition = operation(requests.definition)
+    check = operation(requests.check)
+    deploy = operation(requests.deploy)
+    deploy_version = operation(requests.deploy_version)
+    undeploy = operation(requests.undeploy)
+    starts = operation(requests.starts)
+    trigger = operation(requests.trigger)
+    record_past = operation(requests.record_past)
 
 
 class ServerOperations:
@@ -337,18 +317,18 @@ class ServerOperations:
     url: str
     _http: Any
 
-    user = Operation(requests.user)
-    upload = Operation(requests.upload)
-    start = Operation(requests.start)
-    resume = Operation(requests.resume)
-    signal = Operation(requests.signal)
-    tokens = Operation(requests.tokens)
-    create_token = Operation(requests.create_token)
-    revoke_token = Operation(requests.revoke_token)
-    open_environments = Operation(requests.open_environments)
-    open_environment = Operation(requests.open_environment)
-    look_into_environment = Operation(requests.look_into_environment)
-    release_environment = Operation(requests.release_environment)
+    user = operation(requests.user)
+    upload = operation(requests.upload)
+    start = operation(requests.start)
+    resume = operation(requests.resume)
+    signal = operation(requests.signal)
+    tokens = operation(requests.tokens)
+    create_token = operation(requests.create_token)
+    revoke_token = operation(requests.revoke_token)
+    open_environments = operation(requests.open_environments)
+    open_environment = operation(requests.open_environment)
+    look_into_environment = operation(requests.look_into_environment)
+    release_environment = operation(requests.release_environment)
 
     @property
     def executions(self: _AnyClient) -> ClientExecutions[_AnyClient]:

@@ -34,7 +34,6 @@ from flowengine.sdk.texts.received import received_text
 
 _Result = TypeVar("_Result")
 _BRIEF = {"brief": True}
-_LONGEST_WHY = 1000
 _LONGEST_FLOW = 1024 * 1024
 _MOST_BYTES = 4
 """Of a character, in any encoding."""
@@ -85,7 +84,7 @@ def not_ours(answered: str, error: Exception) -> StoreError:
     """
     return StoreError(
         f"the server's answer{answered and f' {answered}'} cannot be understood: "
-        f"{type(error).__name__}: {error}"[:_LONGEST_WHY],
+        f"{type(error).__name__}: {error}"[:1000],
         hint="is it a flowengine server, and of this version?",
     )
 
@@ -381,14 +380,9 @@ def diff(left: str, right: str) -> ApiRequest[Difference]:
     return ApiRequest("GET", f"{_at(left)}/diff/{_part(right)}", _map)
 
 
-def stream_of(execution: str) -> str:
-    """Return the path of the events of an execution."""
-    return f"/v1/executions/{_part(execution)}/events"
-
-
-def kept_file(execution: str, sha256: str) -> str:
-    """Return the path of a file that an execution keeps."""
-    return f"{_at(execution)}/artifacts/{_part(sha256)}"
+def path_in(execution: str, *names: str) -> str:
+    """Return the path of a part of an execution."""
+    return "/".join((_at(execution), *map(_part, names)))
 
 
 def part_of_journal(

@@ -18,12 +18,11 @@ from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import GIVES_RESULT, entered, fields_of, files_with
 from flowengine.page.looks import now
 from flowengine.page.previews import FilePreview, previews
-from flowengine.page.view import LIMIT, PageView, checked_query
+from flowengine.page.view import LIMIT, PageView, checked_query, with_error
 from flowengine.sdk.files.file_names import files_in
 from flowengine.server import approvals
 from flowengine.server.calls import ApiCall, flow_of_wait
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
-from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
 _ID = re.compile(r"[\w.-]+", re.ASCII)
@@ -157,14 +156,16 @@ def show_approval(call: ApiCall, given: dict[str, str]) -> PageView:
     return _approval(call, {}, filters_of(given), None, given.get("file", ""), before=before)
 
 
-def decide(call: ApiCall, given: dict[str, str]) -> PageView:
+def decide(
+    call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None
+) -> PageView:
     """Decide, and show the decision. A refused form keeps its values."""
     wait: Any = call.engine.approvals.show(call.path["approval"])
     filters = _filters_sent(given)
     if not call.sees_all_of(wait):
         raise NotAllowed(f"{call.principal.user} is not allowed to see this approval")
-    if MORE in given:
-        return _approval(call, given, filters, None)
+    if refused is not None or MORE in given:
+        return _approval(call, given, filters, refused)
     try:
         body = DecisionBody.model_validate(entered(wait, given))
         approvals.decide(call._replace(body=body))
@@ -204,11 +205,6 @@ def wait_of(call: ApiCall, id: str) -> Any:
     except NotFound:
         flow = None
     return flow and approvals.show_approval(call._replace(path={"approval": flow.id}))
-
-
-def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show an approval with its form again, after one of its files was refused."""
-    return _approval(call, given, _filters_sent(given), error)
 
 
 def _filters_sent(given: Mapping[str, str]) -> dict[str, str]:
@@ -295,7 +291,7 @@ def _approval(
     is_held = not wait.get("claim") or wait.get("claimed_by") == call.principal.user
     in_form = [field for field in fields if field.name.startswith("edit.")]
     shown = {(field.key, field.original) for field in in_form if is_held and not reason}
-    return PageView(
+    return with_error(
         "approval.html",
         {
             "wait": wait,
@@ -321,14 +317,12 @@ def _approval(
             "files": _files(call, wait, file),
             "effects": effects(call.engine.executions.flow_of(wait["execution"]).compiled, wait),
             "filters": filters,
-            "error": error,
             "is_again": bool(given),
             "to": to,
             "before": before,
-            "hint": None if error is None else error.hint_for("page"),
             "comment": given.get("comment", ""),
         },
-        200 if error is None else status_of(error),
+        error,
     )
 
 

@@ -18,7 +18,7 @@ from flowengine.page.execution_views import frame
 from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import GIVES_RESULT, changes_in, inputs_of
 from flowengine.page.overview import grouped
-from flowengine.page.view import Noted, PageView, checked
+from flowengine.page.view import Noted, PageView, checked, with_error
 from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_wait
 from flowengine.server.models import MOST_DECISIONS, CancelBody, DecisionBody, ForkBody, RetryBody
@@ -161,25 +161,21 @@ def _execution(call: ApiCall, do: Any, id: str, *, is_planned: bool) -> PlannedO
         why_not = "it has not failed"
     elif is_planned:
         try:
-            about = _in_numbers(call.engine.executions.plan(flow.id, do))
+            plan = call.engine.executions.plan(flow.id, do)
+            twice = sum(effect == "once" for effect in plan.again.values())
+            parts = (
+                (len(plan.again), "run again"),
+                (twice, "may take effect twice"),
+                (len(plan.stopped), "stopped"),
+                (len(plan.undone), "compensated"),
+                (len(plan.cleanup), "clean up"),
+            )
+            about = ", ".join(f"{number} {what}" for number, what in parts if number)
         except FlowEngineError as error:
             why_not = error.message
     return PlannedOperation(
         flow.id, flow.flow, title, status, f"/executions/{quote(flow.id)}", about, why_not
     )
-
-
-def _in_numbers(plan: InterventionPlan) -> str:
-    """Return how many steps an intervention would run again, stop and compensate."""
-    twice = sum(effect == "once" for effect in plan.again.values())
-    parts = (
-        (len(plan.again), "run again"),
-        (twice, "may take effect twice"),
-        (len(plan.stopped), "stopped"),
-        (len(plan.undone), "compensated"),
-        (len(plan.cleanup), "clean up"),
-    )
-    return ", ".join(f"{number} {what}" for number, what in parts if number)
 
 
 def _approval(call: ApiCall, id: str, wait: Any, choice: str) -> PlannedOperation:
@@ -263,12 +259,12 @@ def show_fork(call: ApiCall, given: dict[str, str]) -> PageView:
     return _fork(call, step, _plan_of(call, step), {}, None)
 
 
-def fork(call: ApiCall, given: dict[str, str]) -> PageView:
+def fork(call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None) -> PageView:
     """Record a fork that begins where a step started, and show it. A refused form stays."""
     step = given.get("from_step", "")
     plan = _plan_of(call, step)
-    if MORE in given:
-        return _fork(call, step, plan, given, None)
+    if refused is not None or MORE in given:
+        return _fork(call, step, plan, given, refused)
     try:
         schemas, known = _state(call, step, plan)
         fields = {"from_step": step, "set": changes_in(schemas, known, given)}
@@ -276,12 +272,6 @@ def fork(call: ApiCall, given: dict[str, str]) -> PageView:
         return _shown(executions.fork(call._replace(body=body)))
     except FlowEngineError as error:
         return _fork(call, step, plan, given, error)
-
-
-def refuse_fork(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show the form of a fork again, after one of its files was refused."""
-    step = given.get("from_step", "")
-    return _fork(call, step, _plan_of(call, step), given, error)
 
 
 def _fork(
@@ -341,10 +331,8 @@ def _intervention(
     for address, effect in plan.again.items():
         groups["once" if effect == "once" else "safe" if effect else "other"].append(address)
     head = call.engine.executions.summary(call.path["execution"])
-    hint = None if error is None else error.hint_for("page")
-    shown = {"do": do, "plan": plan, "groups": groups, "error": error, "hint": hint, **form}
-    status = 200 if error is None else status_of(error)
-    return PageView("intervention.html", {**frame(call, head), **shown}, status)
+    shown = {**frame(call, head), "do": do, "plan": plan, "groups": groups, **form}
+    return with_error("intervention.html", shown, error)
 
 
 def _shown(answer: dict[str, Any]) -> PageView:

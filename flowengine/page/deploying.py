@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from flowengine.errors import FlowEngineError, FlowFileError, InputError
 from flowengine.page.sent_forms import SentFile, as_sent
-from flowengine.page.view import PageView, checked
+from flowengine.page.view import PageView, checked, with_error
 from flowengine.sdk.files.file_names import clean_name
 from flowengine.sdk.texts.received import received_text
 from flowengine.sdk.texts.sizes import size_text
@@ -17,7 +17,6 @@ from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import FlowTextBody
-from flowengine.server.problems import status_of
 
 _CHECKED = "checked"
 """Field with the digest of the text whose diagnostics the user has seen."""
@@ -45,8 +44,12 @@ def text_of_file(call: ApiCall, files: Sequence[SentFile]) -> dict[str, str]:
         raise InputError(f"{name!r} is not a text in UTF-8", field="text") from None
 
 
-def deploy(call: ApiCall, given: dict[str, str]) -> PageView:
+def deploy(
+    call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None
+) -> PageView:
     """Check a flow, and show its diagnostics. Deploy the text that was checked before."""
+    if refused is not None:
+        return _shown(call, given, None, refused)
     given = {**given, "text": as_sent(given.get("text", ""))}
     try:
         fields = {"text": given["text"], "name": given.get("name", "").strip() or "flow.yaml"}
@@ -61,11 +64,6 @@ def deploy(call: ApiCall, given: dict[str, str]) -> PageView:
     return PageView("", {}, redirect=f"/flows/{quote(deployed['flow'])}")
 
 
-def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show the form again, whose file cannot be read."""
-    return _shown(call, given, None, error)
-
-
 def _shown(
     call: ApiCall, given: dict[str, str], problem: Any, error: FlowEngineError | None
 ) -> PageView:
@@ -78,7 +76,7 @@ def _shown(
         error: Why the flow was refused.
     """
     is_right = problem is not None and not problem["errors"]
-    return PageView(
+    return with_error(
         "deploy.html",
         {
             "text": given.get("text", ""),
@@ -88,10 +86,8 @@ def _shown(
             "checked": _digest(given["text"]) if is_right else "",
             "before": call.engine.flows.versions(problem["flow"]) if is_right else [],
             "is_allowed": call.engine.settings.deploys is not None,
-            "error": error,
-            "hint": None if error is None else error.hint_for("page"),
         },
-        200 if error is None else status_of(error),
+        error,
     )
 
 

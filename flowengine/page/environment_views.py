@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from flowengine.errors import Conflict, FlowEngineError, NotFound
 from flowengine.kernel.notation.times import parse_time
 from flowengine.page.looks import duration, now
-from flowengine.page.view import PageView, checked
+from flowengine.page.view import PageView, checked, with_error
 from flowengine.server import administration
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import OwnedQuery, ReleaseBody
@@ -45,7 +46,7 @@ def look(call: ApiCall, given: dict[str, str]) -> PageView:
 def _listed(call: ApiCall, execution: str | None, error: FlowEngineError | None) -> PageView:
     query = checked(OwnedQuery, {"execution": execution or None})
     items = administration.list_environments(call._replace(query=query))["items"]
-    return PageView(
+    return with_error(
         "environments.html",
         {
             "items": [
@@ -57,18 +58,13 @@ def _listed(call: ApiCall, execution: str | None, error: FlowEngineError | None)
                 for item in items
             ],
             "execution": execution,
-            "error": error,
-            "hint": None if error is None else error.hint_for("page"),
         },
-        200 if error is None else status_of(error),
+        error,
     )
 
 
 def _opened_by(call: ApiCall, execution: str | None) -> dict[str, Any] | None:
     """Return the execution that has opened an environment, as a list has it."""
-    if execution is None:
-        return None
-    try:
-        return dict(call.engine.executions.summary(execution))
-    except NotFound:
-        return None  # it was deleted
+    with suppress(NotFound):  # it was deleted
+        return dict(call.engine.executions.summary(execution)) if execution else None
+    return None

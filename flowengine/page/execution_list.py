@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from flowengine.engines.infos import is_found_by
 from flowengine.engines.results import ENDED
@@ -18,14 +17,11 @@ from flowengine.page.looks import duration, now, waiting
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, moment
-from flowengine.server.models import LARGEST_PAGE, CountsQuery, ExecutionsQuery, WaitsQuery
+from flowengine.server.models import LARGEST_PAGE, ExecutionsQuery, FlowQuery, WaitsQuery
 
 _FILTERS = ("search", "flow", "status", "label", "since", "for", "notifications")
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _KINDS = (*sorted(DECIDABLE), "signal", "timer", "state", "worker")
-_MOST_KEPT = 20
-_KEPT: WeakKeyDictionary[Any, dict[Any, tuple[Any, list[Any]]]] = WeakKeyDictionary()
-"""Store → user and filters → the state of a list, and the executions of its chart."""
 _MOST_WAITS = 3
 """Waits of an execution in the list."""
 
@@ -37,7 +33,7 @@ def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     match = [item["execution"] for item in page["items"]]
     if [*filters] == ["search"] and len(match) == 1 and match[0].startswith(filters["search"]):
         return PageView("", {}, redirect=f"/executions/{match[0]}")
-    query = CountsQuery(flow=filters.get("flow"))
+    query = FlowQuery(flow=filters.get("flow"))
     counts = executions.count_executions(call._replace(query=query))
     awaited = {
         item["execution"]: _awaited(call, item["execution"])
@@ -47,36 +43,16 @@ def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     others = {name: value for name, value in filters.items() if name != "status"}
     context = {"page": page, "filters": filters, "others": others, "awaited": awaited, **counts}
     is_live = not given.get("after")
-    context["charts"] = charts(_ended(call, filters, page, counts) if is_live else [], now())
+    context["charts"] = charts(_newest(call, filters, page) if is_live else [], now())
     return PageView("executions.html", {**context, "is_live": is_live, "most": LARGEST_PAGE})
 
 
-def _ended(call: ApiCall, filters: dict[str, str], page: Any, counts: Any) -> list[Any]:
-    """Return those of the newest executions of a list that have ended, for its chart.
-
-    They are read again once the numbers of the list or its first page are others.
-
-    Args:
-        call: The request.
-        filters: Those of the list.
-        page: Its first page.
-        counts: The number of executions with each status.
-    """
-    kept = _KEPT.setdefault(call.engine.store, {})
-    name = call.principal, *filters.items()
-    state = counts, [(item["execution"], item["status"]) for item in page["items"]]
-    found = kept.get(name)
-    if found is None or found[0] != state:
-        items = [*page["items"]]
-        if page["next"]:
-            items += listed(call, filters, page["next"], LARGEST_PAGE - LIMIT)["items"]
-        ended = [item for item in items if item["status"] in ENDED and item.get("ended_at")]
-        times = ("status", "started_at", "ended_at")
-        found = state, [{key: item[key] for key in times} for item in ended]
-        if len(kept) >= _MOST_KEPT:
-            kept.clear()
-        kept[name] = found
-    return found[1]
+def _newest(call: ApiCall, filters: dict[str, str], page: Any) -> list[Any]:
+    """Return the newest executions of a list, whose first page is known, for its chart."""
+    items: list[Any] = page["items"]
+    if page["next"]:
+        items = items + listed(call, filters, page["next"], LARGEST_PAGE - LIMIT)["items"]
+    return items
 
 
 def filters_in(given: Mapping[str, str]) -> dict[str, str]:
@@ -154,7 +130,6 @@ def _in_words(wait: Any) -> str:
 
 WIDTH, HEIGHT = 720, 120
 """Size of a chart."""
-_MOST_BARS = 30
 _LEAST_BARS = 12
 _MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 _UNITS = (
@@ -219,7 +194,7 @@ def charts(items: Iterable[Mapping[str, Any]], now: int) -> Charts | None:
         return None
     first = min(start for start, _, _ in ended)
     now = max(now, *(start for start, _, _ in ended))
-    unit = next((unit for unit in _UNITS if (now - first) // unit < _MOST_BARS - 1), _UNITS[-1])
+    unit = next((unit for unit in _UNITS if (now - first) // unit < 30 - 1), _UNITS[-1])
     first -= first % unit
     bars = (now - first) // unit + 1
     if bars < _LEAST_BARS:
@@ -260,9 +235,7 @@ def _stacked(
         height = counts[status] / most * HEIGHT
         bottom -= height
         what = f"{at}: {counts[status]} {status}"
-        parts.append(
-            ChartPart(round(place, 1), round(bottom, 1), round(bar * 0.8, 1), height, status, what)
-        )
+        parts.append(_part(place, bottom, bar, height, status, what))
     return parts
 
 
@@ -271,24 +244,17 @@ def _pair(
 ) -> list[ChartPart]:
     """Return the bars of the durations of one time: of the slow ones, and of half of them."""
     took, parts = _took(group), []
-    for share, status, words in (
-        (_SLOW, "slow", "19 of 20 within"),
-        (0.5, "succeeded", "median"),
-    ):
+    shares = ((_SLOW, "slow", "19 of 20 within"), (0.5, "succeeded", "median"))
+    for share, status, words in shares:
         part = share_of(took, share)
         height = part / max(longest, 1) * HEIGHT
         what = f"{at}: {words} {duration(part)}"
-        parts.append(
-            ChartPart(
-                round(place, 1),
-                round(HEIGHT - height, 1),
-                round(bar * 0.8, 1),
-                height,
-                status,
-                what,
-            )
-        )
+        parts.append(_part(place, HEIGHT - height, bar, height, status, what))
     return parts
+
+
+def _part(x: float, y: float, bar: float, height: float, status: str, what: str) -> ChartPart:
+    return ChartPart(round(x, 1), round(y, 1), round(bar * 0.8, 1), height, status, what)
 
 
 def durations(ended: Iterable[Mapping[str, Any]]) -> list[int]:

@@ -147,7 +147,12 @@ def conversations(engine: Engine, execution: str) -> dict[str, ConversationView]
         for part in events.of(Update(execution, "step", {}, seen)):
             _add(views, part, seen.at)
         if spec.get("kind") == TURN and seen.status == "succeeded" and is_round(seen.address):
-            _add_follow_up(_at(views, _around(seen.address)), seen)
+            # Add the next message of the user, which agents take after an answer.
+            conversation = _at(views, _around(seen.address))
+            output: Any = seen.output
+            told = [message for message in output.get("told", ()) if message.get("role") == "user"]
+            if "asked" in output.get("state", {}):
+                _add_stored(conversation, told[-1:], format_time(seen.at))
     return {address: value for address, value in views.items() if value.entries}
 
 
@@ -173,14 +178,6 @@ def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: A
         text = f"The context of {agent}: {reduction(seen.output)}."
         summary = str(seen.output.get("summary", ""))
         one.entries.append(ConversationEntry("note", "", at, text, summary, address=seen.address))
-
-
-def _add_follow_up(conversation: ConversationView, seen: Observation) -> None:
-    """Add the next message of the user, which agents take after an answer."""
-    output: Any = seen.output
-    told = [message for message in output.get("told", ()) if message.get("role") == "user"]
-    if "asked" in output.get("state", {}):
-        _add_stored(conversation, told[-1:], format_time(seen.at))
 
 
 def _add_stored(conversation: ConversationView, messages: Iterable[Any], at: str) -> None:
@@ -267,7 +264,6 @@ _MOST_EVENTS = 10**9
 """More than a journal has."""
 _EVENTS = 50
 """Events in one view."""
-_MOST_CAUSES = 20
 _NUMBER = re.compile("[0-9]{1,15}")
 _MOST_MARKS = 200
 _MARKED = {"failed": "bad", "lost": "bad", "decided": "ok", "message": "idle", "cancel": "stop",
@@ -388,6 +384,10 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
     first = min(number_in(given, "from", last), last)
     query = checked_query(WaitsQuery, {"execution": id})
     waits = approvals.list_approvals(call._replace(query=query))["items"]
+    is_open, flow = head["status"] not in ENDED, head["flow"]
+    compiled = call.engine.executions.flow_of(id).compiled
+    is_chat = any(step.get("chat") for step in compiled["steps"])
+    is_steered = data_schema(compiled, STEER) is not None
     return PageView(
         "conversation.html",
         {
@@ -400,25 +400,9 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
             "after": first + PAGE if first < last else None,
             "waits": waits,
             "answerable": {wait["id"] for wait in waits if _is_answerable(call, wait)},
-            "is_talk": _is_talk(call, head),
-            "is_steered": _is_steered(call, head),
+            "is_talk": is_open and is_chat and call.may(Right.DECIDE, flow),
+            "is_steered": is_open and is_steered and call.may(Right.OPERATE, flow),
         },
-    )
-
-
-def _is_talk(call: ApiCall, head: Any) -> bool:
-    """Return whether a user of an open execution can write the next message to come."""
-    steps = call.engine.executions.flow_of(head["execution"]).compiled["steps"]
-    is_open = head["status"] not in ENDED and call.may(Right.DECIDE, head["flow"])
-    return is_open and any(step.get("chat") for step in steps)
-
-
-def _is_steered(call: ApiCall, head: Any) -> bool:
-    """Return whether a user can send a message to a running agent."""
-    if head["status"] in ENDED or not call.may(Right.OPERATE, head["flow"]):
-        return False
-    return (
-        data_schema(call.engine.executions.flow_of(head["execution"]).compiled, STEER) is not None
     )
 
 
@@ -461,7 +445,7 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
 
 def causes_of(error: Any) -> Iterator[Any]:
     """Yield the causes of an error, the last one being the first that happened."""
-    for _ in range(_MOST_CAUSES):
+    for _ in range(20):
         error = error.get("cause") if error else None
         if not error:
             return

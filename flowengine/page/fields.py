@@ -123,8 +123,6 @@ _LIMITS = {
     "maxItems": "at most {} items",
 }
 """Users cannot read a pattern. Without other help, the error message quotes it."""
-_HELPS = {"description", "examples"}
-_MOST_EXAMPLES = 2
 
 
 class FormField(NamedTuple):
@@ -171,24 +169,6 @@ class FormFaults(InputError):
         self.faults = faults
 
 
-def _faults_in(error: FlowEngineError | None, fields: Sequence[FormField]) -> dict[str, str]:
-    """Return the faults for which a form was refused: name of a field → why.
-
-    An error of the engine names a field by its path, without the part of the form.
-
-    Args:
-        error: Why it was refused.
-        fields: The fields of the form.
-    """
-    if isinstance(error, FormFaults):
-        return dict(error.faults)
-    path = getattr(error, "field", "")
-    if error is None or not path:
-        return {}
-    names = [field.name for field in every(fields) if field.name.partition(".")[2] == path]
-    return {(names or [path])[0]: error.message}
-
-
 class ShownForm(TypedDict):
     """Fields of a form, why it and some of them are refused, and the one with the focus."""
 
@@ -208,26 +188,26 @@ def shown_form(
         error: Why it was refused.
         given: The submitted fields.
     """
-    faults = _faults_in(error, fields)
+    faults: dict[str, str] = {}
+    if isinstance(error, FormFaults):
+        faults = dict(error.faults)
+    elif error is not None and (path := getattr(error, "field", "")):
+        # The engine names a field by its path, without the part of the form.
+        names = [field.name for field in every(fields) if field.name.partition(".")[2] == path]
+        faults = {(names or [path])[0]: error.message}
     labels = {"comment": "Comment", **{field.name: field.label for field in every(fields)}}
     refusal = error.message if error is not None else ""
     if faults and faults.keys() <= labels.keys():  # each field has its message beside it
         number = "One field needs" if len(faults) == 1 else f"{len(faults)} fields need"
         refusal = f"{number} a change: {', '.join(labels[name] for name in faults)}"
-    focus = _focused(fields, faults, given)
-    return {"refusal": refusal, "fields": fields, "faults": faults, "focus": focus}
-
-
-def _focused(
-    fields: Sequence[FormField], faults: Mapping[str, str], given: Mapping[str, str]
-) -> str:
-    """Return the name of the field to focus: the first with a fault, or that of a new row."""
+    # The first field with a fault has the focus, or that of a new row.
     more = next((field for field in every(fields) if field.name == given.get(MORE)), None)
     found = next((field for field in every(fields) if field.name in faults), None)
     found = found or (more and more.fields[-1])
     while found is not None and found.fields:
         found = found.fields[0]
-    return found.name if found is not None else next(iter(faults), "")
+    focus = found.name if found is not None else next(iter(faults), "")
+    return {"refusal": refusal, "fields": fields, "faults": faults, "focus": focus}
 
 
 class FormFields:
@@ -394,20 +374,11 @@ def note_fault(field: FormField, faults: dict[str, str], read: Callable[[], Any]
     except SchemaError:  # it has references into the whole schema, which the engine checks
         return value
     except InputError as error:
-        is_told = field.schema.keys() & _HELPS and _breaks_only_pattern(field.schema, value)
+        is_told = "pattern" in field.schema and field.schema.keys() & {"description", "examples"}
         message = f"'{field.label}' is not of the form that is described here"
         faults[field.name] = message if is_told else error.message
         return MISSING
     return value
-
-
-def _breaks_only_pattern(schema: Schema, value: Any) -> bool:
-    """Return whether a value is valid except that it breaks a pattern."""
-    try:
-        validate({key: part for key, part in schema.items() if key != "pattern"}, value, "")
-    except InputError:
-        return False
-    return "pattern" in schema
 
 
 def every(fields: Iterable[FormField]) -> Iterator[FormField]:
@@ -478,7 +449,7 @@ def _examples(schema: Schema) -> str:
     """Return examples of a value, where they are short. Empty: the schema has none."""
     given = schema.get("examples")
     texts = [as_text(value) for value in given] if isinstance(given, list) else []
-    shown = [text for text in texts if text and len(text) <= _LONGEST_LINE][:_MOST_EXAMPLES]
+    shown = [text for text in texts if text and len(text) <= _LONGEST_LINE][:2]
     return f"for example {' or '.join(shown)}" if shown else ""
 
 

@@ -24,12 +24,11 @@ from flowengine.page.execution_list import MOST_COUNTED, charts, durations, newe
 from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.looks import duration, now
-from flowengine.page.view import PageView, checked
+from flowengine.page.view import PageView, checked, with_error
 from flowengine.server import executions
 from flowengine.server import flows as deployed_flows
 from flowengine.server.calls import ApiCall, deployed_flow, flow_of_execution
 from flowengine.server.models import FlowsQuery, StartBody, TriggerBody
-from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
 # The names of steps, and the graph of a flow, as the page embeds it.
@@ -161,12 +160,12 @@ def show_flow(call: ApiCall, given: dict[str, str]) -> PageView:
     return _flow(call, known, {}, None)
 
 
-def start(call: ApiCall, given: dict[str, str]) -> PageView:
+def start(call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None) -> PageView:
     """Start an execution, and show it. A refused form keeps its values."""
     flow = deployed_flows.show_flow(call)
     call.need(Right.START, flow["flow"])
-    if MORE in given:
-        return _flow(call, {}, given, None)
+    if refused is not None or MORE in given:
+        return _flow(call, {}, given, refused)
     try:
         body = StartBody(
             flow=call.path["flow"],
@@ -178,11 +177,6 @@ def start(call: ApiCall, given: dict[str, str]) -> PageView:
     except FlowEngineError as error:
         return _flow(call, {}, given, error)
     return PageView("", {}, redirect=f"/executions/{quote(started['execution'])}")
-
-
-def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show a flow with its form again, after one of its files was refused."""
-    return _flow(call, {}, given, error)
 
 
 def pause(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -247,7 +241,7 @@ def _flow(
     flow = deployed_flows.show_flow(call)
     fields = inputs_of(flow["inputs"], known, given)
     names = {field.key for field in fields}
-    return PageView(
+    return with_error(
         "flow.html",
         {
             "flow": flow,
@@ -261,11 +255,9 @@ def _flow(
             "starts": [_with_times(item) for item in call.engine.flows.starts(flow["flow"])],
             "charts": charts(newest(call, flow["flow"]), now()),
             "counted": MOST_COUNTED,
-            "error": error,
-            "hint": None if error is None else error.hint_for("page"),
             "graph": graph(call.engine.flows.kept(flow["hash"]), {}),
         },
-        200 if error is None else status_of(error),
+        error,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from flowengine.engines.typed_text import editable_schema, edited_field
@@ -185,19 +185,31 @@ def entered_inputs(
     Raises:
         FormFaults: Inputs are missing or not valid.
     """
-    inputs: dict[str, Any] = {}
+    shown = inputs_of(schemas, {}, group=group)
+    sent = inputs_of(schemas, {}, given, group=group)
+    cleared = {field.key for field in shown if field.value and given.get(field.name) == ""}
+    return _entered(sent, given, cleared)
+
+
+def _entered(
+    fields: Iterable[FormField], given: Mapping[str, str], cleared: Collection[str]
+) -> dict[str, Any]:
+    """Return the values of fields by their keys. A text that was cleared is empty.
+
+    Raises:
+        FormFaults: Some are missing or not valid.
+    """
+    values: dict[str, Any] = {}
     faults: dict[str, str] = {}
-    defaults = {field.name: field.value for field in inputs_of(schemas, {}, group=group)}
-    for field in inputs_of(schemas, {}, given, group=group):
+    for field in fields:
         value = entered_value(field, given, faults)
-        is_cleared = given.get(field.name) == "" and defaults[field.name]
-        if value is MISSING and is_cleared and field.schema.get("type") == "string":
+        if value is MISSING and field.key in cleared and field.schema.get("type") == "string":
             value = ""
         if value is not MISSING:
-            inputs[field.key] = value
+            values[field.key] = value
     if faults:
         raise FormFaults(faults)
-    return inputs
+    return values
 
 
 def changes_in(
@@ -213,21 +225,11 @@ def changes_in(
     Raises:
         FormFaults: Fields are missing or not valid.
     """
-    changes: dict[str, Any] = {}
-    faults: dict[str, str] = {}
     shown = inputs_of(schemas, known, group="set", optional=True)
     sent = inputs_of(schemas, known, given, group="set", optional=True)
-    for before, field in zip(shown, sent, strict=True):
-        if texts_of(before) == texts_of(field):
-            continue
-        value = entered_value(field, given, faults)
-        if value is MISSING and field.schema.get("type") == "string":
-            value = ""
-        if value is not MISSING:
-            changes[field.key] = value
-    if faults:
-        raise FormFaults(faults)
-    return changes
+    pairs = zip(shown, sent, strict=True)
+    changed = [field for before, field in pairs if texts_of(before) != texts_of(field)]
+    return _entered(changed, given, {field.key for field in changed})
 
 
 def value_at(value: Any, path: str) -> Any:

@@ -105,7 +105,8 @@ class PendingLogins:
         """
         page = ServerPage(redirect_uri)
         task = asyncio.ensure_future(self._ended(engine, wait, page))
-        task.add_done_callback(_seen)
+        # The failure of a login that its user has left is accepted.
+        task.add_done_callback(lambda left: left.cancelled() or left.exception())
         first: list[asyncio.Future[Any]] = [task, page.address]
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -165,9 +166,3 @@ async def _result(task: asyncio.Future[None]) -> None:
         raise RequestRefused(502, error.message, hint=_AGAIN) from None
     except TimeoutError:
         raise RequestRefused(401, _UNKNOWN, hint=_AGAIN) from None
-
-
-def _seen(task: asyncio.Future[None]) -> None:
-    """Accept the failure of a login that its user has left."""
-    if not task.cancelled():
-        task.exception()

@@ -28,7 +28,6 @@ _ROWS, _COLUMNS, _CELL = 200, 20, 500
 """The most rows and columns of a table on a view, and characters of a cell."""
 _GENERATED_ID = re.compile("[0-9a-z]{26}|[0-9a-f]{32}|[0-9a-f]{64}")
 """An id or a digest without words, whose beginning identifies it."""
-_SHORT_ID = 12
 
 
 def moment(text: str) -> Markup:
@@ -75,7 +74,7 @@ def short_id(id: str) -> Markup:
     """Return an id, of a generated one its beginning with the full id in its title."""
     if _GENERATED_ID.fullmatch(id) is None:
         return Markup("<code>{}</code>").format(id)
-    return Markup('<code title="{}">{}…</code>').format(id, id[:_SHORT_ID])
+    return Markup('<code title="{}">{}…</code>').format(id, id[:12])
 
 
 def as_text(value: Any) -> str:

@@ -98,11 +98,13 @@ def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
     return _overview(call, given)
 
 
-def send_signal(call: ApiCall, given: dict[str, str]) -> PageView:
+def send_signal(
+    call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None
+) -> PageView:
     """Send a signal to an execution, and show it. A refused form stays."""
     id, name = call.path["execution"], call.path["name"]
-    if MORE in given:
-        return _overview(call, {}, given)
+    if refused is not None or MORE in given:
+        return _overview(call, {}, given, refused)
     try:
         schemas = _schemas(call.engine.executions.flow_of(id).compiled, name)
         data = entered_inputs(schemas, given, group=f"signal.{name}")
@@ -112,11 +114,6 @@ def send_signal(call: ApiCall, given: dict[str, str]) -> PageView:
         return _overview(call, {}, given, error)
     then = "/conversation" if "step" in given else ""
     return PageView("", {}, redirect=f"/executions/{quoted(id)}{then}")
-
-
-def refuse_signal(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show an execution with the form of a signal again, after one of its files was refused."""
-    return _overview(call, {}, given, error)
 
 
 def _overview(

@@ -6,19 +6,18 @@ import hashlib
 import json
 import re
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from difflib import SequenceMatcher
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from markupsafe import Markup
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from flowengine.page.view import PageView, new_id
 from flowengine.sdk.python.user_code import on_thread
-from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.texts.visible_text import DISGUISING
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.calls import ApiCall
@@ -26,9 +25,7 @@ from flowengine.server.refusals import RequestRefused
 
 _MOST_FIELDS = 500
 _MOST_FILES = 20
-_TOO_MANY = "the form has too many fields"
-_ENDED = "the form cannot be read: it ends too early"
-_NO_FILES = "this form takes no files"
+_PIECE = 1024 * 1024
 
 
 class SentFile(NamedTuple):
@@ -68,155 +65,65 @@ async def read_form(
 
     Args:
         request: The request.
-        check: Is called with the fields before the first file, and at the end. It raises to refuse
-            the form, so that a form of another page leaves no file.
+        check: Is called with the fields. It raises to refuse the form.
         receive: Writes a file to a temporary file. None: the form takes no files.
 
     Raises:
         RequestRefused: The body is not a form, or has too many fields or files.
     """
-    media_type, options = _options(request.headers.get("content-type", "").encode("latin-1"))
-    if media_type == "application/x-www-form-urlencoded":
-        form = Form(await _plain_fields(request), [])
-    elif media_type == "multipart/form-data" and options.get("boundary"):
-        form = await _with_parts(request, options["boundary"], check, receive)
-    else:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in _PARSERS:
         raise RequestRefused(415, "the body is not a form")
+    parser = _PARSERS[media_type](
+        request.headers, request.stream(), max_fields=_MOST_FIELDS, max_part_size=LARGEST_BODY
+    )
+    try:
+        sent = await parser.parse()
+    except MultiPartException as error:
+        raise RequestRefused(422, f"the form cannot be read: {error.message}") from None
+    form = Form({name: text for name, text in sent.items() if isinstance(text, str)}, [])
     try:
         check(form.fields)
-    except BaseException:
-        await form.discard()
-        raise
-    return form
-
-
-async def _plain_fields(request: Request) -> dict[str, str]:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        _check_size(len(body))
-    try:
-        text = body.decode("utf-8", "replace")
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
-    except ValueError as error:
-        raise RequestRefused(422, f"the form cannot be read: {error}") from None
-
-
-async def _with_parts(
-    request: Request,
-    boundary: str,
-    check: Callable[[Mapping[str, str]], None],
-    receive: Callable[[AsyncIterator[bytes]], Awaitable[Path]] | None,
-) -> Form:
-    """Return a form in parts. Each file is written as it arrives."""
-    form, size, parts = Form({}, []), 0, 0
-    body = _events(request, boundary)
-
-    async def content() -> AsyncIterator[bytes]:
-        async for kind, data in body:
-            if kind == "end":
-                return
-            yield data
-        raise RequestRefused(422, _ENDED)
-
-    try:
-        async for _, head in body:
-            options = _options(head)[1]
-            # Without a file name, it is a text. The name is empty if the user chose no file.
-            name, file_name = options.get("name", ""), options.get("filename")
-            parts += 1
-            if parts > _MOST_FIELDS:
-                raise RequestRefused(422, _TOO_MANY)
-            if file_name:
-                if receive is None or len(form.files) == _MOST_FILES:
-                    raise RequestRefused(422, _NO_FILES if receive is None else _TOO_MANY)
-                check(form.fields)
-                path = await receive(content())
-                form.files.append(SentFile(name, file_name, path))
+        for name, file in sent.multi_items():
+            if isinstance(file, str) or not file.filename:  # the user chose no file
                 continue
-            text = bytearray()
-            async for data in content():
-                text += data
-                _check_size(size + len(text))
-            size += len(text)
-            if file_name is None:
-                form.fields[name] = text.decode("utf-8", "replace")
+            if receive is None or len(form.files) == _MOST_FILES:
+                raise RequestRefused(422, f"this form takes at most {_MOST_FILES} files, or none")
+            form.files.append(SentFile(name, file.filename, await receive(_pieces(file))))
     except BaseException:
         await form.discard()
         raise
     finally:
-        await body.aclose()
+        await sent.close()
     return form
 
 
-async def _events(request: Request, boundary: str) -> AsyncGenerator[tuple[str, bytes]]:
-    """Yield the events of a body in parts: each has a `head`, `data` and an `end`.
+class _WholeForm(MultiPartParser):
+    """Reads a form in parts, and refuses one that ends too early."""
 
-    Raises:
-        RequestRefused: It is not valid, or ends too early.
-    """
-    from python_multipart.exceptions import FormParserError
-    from python_multipart.multipart import MultipartParser
+    is_whole = False
 
-    parts: list[tuple[str, bytes]] = []
-    name, value, head = bytearray(), bytearray(), bytearray()
-    is_ended = False
+    def on_end(self) -> None:
+        self.is_whole = True
 
-    def begin() -> None:
-        head.clear()
-
-    def end_of_header() -> None:
-        if bytes(name).lower() == b"content-disposition":
-            head[:] = value
-        name.clear()
-        value.clear()
-
-    def end() -> None:
-        nonlocal is_ended
-        is_ended = True
-
-    try:
-        parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": begin,
-                "on_header_field": lambda data, start, stop: name.extend(data[start:stop]),
-                "on_header_value": lambda data, start, stop: value.extend(data[start:stop]),
-                "on_header_end": end_of_header,
-                "on_headers_finished": lambda: parts.append(("head", bytes(head))),
-                "on_part_data": lambda data, start, stop: parts.append(("data", data[start:stop])),
-                "on_part_end": lambda: parts.append(("end", b"")),
-                "on_end": end,
-            },
-        )
-        async for piece in request.stream():
-            parser.write(piece)
-            for event in parts:
-                yield event
-            parts.clear()
-    except FormParserError as error:
-        raise RequestRefused(422, f"the form cannot be read: {error}") from None
-    if not is_ended:
-        raise RequestRefused(422, _ENDED)
+    async def parse(self) -> FormData:
+        form = await super().parse()
+        if not self.is_whole:
+            for file in self._files_to_close_on_error:
+                file.close()
+            raise MultiPartException("it ends too early")
+        return form
 
 
-def _options(header: bytes) -> tuple[str, dict[str, str]]:
-    """Return a header's value in lower case, and its options. Browsers write names in UTF-8."""
-    from python_multipart.multipart import parse_options_header
-
-    value, options = parse_options_header(header.decode("latin-1"))
-    return value.decode("latin-1").strip(), {
-        name.decode("latin-1"): text.decode("utf-8", "replace") for name, text in options.items()
-    }
+_PARSERS: dict[str, Callable[..., FormParser | MultiPartParser]] = {
+    "application/x-www-form-urlencoded": FormParser,
+    "multipart/form-data": _WholeForm,
+}
 
 
-def _check_size(size: int) -> None:
-    if size > LARGEST_BODY:
-        raise RequestRefused(
-            413,
-            f"the fields of the form have more than {size_text(LARGEST_BODY)}",
-            headers={"connection": "close"},
-        )
+async def _pieces(file: UploadFile) -> AsyncIterator[bytes]:
+    while piece := await file.read(_PIECE):
+        yield piece
 
 
 # Forms that are sent twice, as by a double click, act once: the second answer is the first one.
@@ -285,14 +192,11 @@ def once(
 #
 # A field shows a character that hides or disguises text as a mark, such as `⟦U+200F⟧`. A browser
 # replaces all line endings. The submitted text is therefore compared with the one shown: an
-# unchanged text is restored exactly, and the rest of a changed text keeps its characters and line
-# endings.
+# unchanged text is restored exactly. A changed text keeps these characters, and its lines end as
+# most lines of the original do.
 
 _HIDDEN = re.compile(f"\r\n|⟦(?=U\\+)|{DISGUISING.pattern}")
 MARK = re.compile("⟦U\\+([0-9A-F]{4,6})⟧")
-_ENDING = re.compile("\r\n|\n")
-_MOST_COMPARED = 1_000_000
-"""Maximum product of the numbers of lines that are compared with each other."""
 
 
 def shown_text(text: str) -> str:
@@ -319,47 +223,10 @@ def restored(original: str, sent: str) -> str:
     if sent == shown:
         return original
     characters = {_mark(match[0]): match[0] for match in _HIDDEN.finditer(original)}
-    lines = sent.split("\n")
-    endings = _endings(shown.split("\n"), _ENDING.findall(original), lines)
-    known = [MARK.sub(lambda match: characters.get(match[0], match[0]), line) for line in lines]
-    return "".join(map("".join, zip(known, [*endings, ""], strict=True)))
+    lines = MARK.sub(lambda match: characters.get(match[0], match[0]), sent).split("\n")
+    windows = original.count("\r\n")
+    return ("\r\n" if 2 * windows > original.count("\n") else "\n").join(lines)
 
 
 def _mark(character: str) -> str:
     return f"⟦U+{ord(character):04X}⟧" if len(character) == 1 else "\n"
-
-
-def _endings(before: list[str], endings: list[str], after: list[str]) -> list[str]:
-    """Return the ending of each line but the last. An unchanged line keeps its own.
-
-    Args:
-        before: The lines as shown.
-        endings: Their endings, without that of the last line.
-        after: The lines as sent.
-    """
-    counts = Counter(endings)
-    usual = counts.most_common(1)[0][0] if counts else "\n"
-    found = [usual] * len(after)
-    if len(counts) > 1:
-        for mine, other, size in _same(before, after):
-            own = endings[mine : mine + size]
-            found[other : other + len(own)] = own
-    return found[: len(after) - 1]
-
-
-def _same(before: list[str], after: list[str]) -> list[tuple[int, int, int]]:
-    """Return the blocks of lines that stand for each other: their places, and their length."""
-    most = min(len(before), len(after))
-    head = next((n for n in range(most) if before[n] != after[n]), most)
-    most -= head
-    tail = next((n for n in range(most) if before[-1 - n] != after[-1 - n]), most)
-    inside, changed = before[head : len(before) - tail], after[head : len(after) - tail]
-    blocks = [(0, 0, head), (len(before) - tail, len(after) - tail, tail)]
-    if len(inside) * len(changed) > _MOST_COMPARED:
-        return blocks
-    for what, first, last, start, end in SequenceMatcher(
-        None, inside, changed, autojunk=False
-    ).get_opcodes():
-        if what in ("equal", "replace"):
-            blocks.append((head + first, head + start, min(last - first, end - start)))
-    return blocks

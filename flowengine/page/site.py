@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,6 @@ from jinja2 import Environment, PackageLoader
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as PathRoute
-from starlette.types import Receive, Scope, Send
 
 from flowengine.engines.infos import shown_title
 from flowengine.errors import FlowEngineError, NotAllowed
@@ -48,7 +46,7 @@ from flowengine.server.application import Application, address_of
 from flowengine.server.calls import ApiCall, subject_of
 from flowengine.server.hooks import Act
 from flowengine.server.identity import OIDC, SESSION_COOKIE, cookie_name
-from flowengine.server.problems import problem_of, status_of
+from flowengine.server.problems import MethodsOfPath, problem_of, status_of
 from flowengine.server.records import SignedInSession
 from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import Principal, Right
@@ -66,7 +64,6 @@ _PATIENCE = 3000
 """Milliseconds within which an idle worker takes an execution that can continue."""
 _VIA = "page"
 """The channel of decisions on the page, for the audit trail."""
-_log = logging.getLogger("flowengine.server")
 
 
 class PageRoute(NamedTuple):
@@ -76,9 +73,9 @@ class PageRoute(NamedTuple):
     path: str
     operation: str
     """The operation of the API that it performs or shows, whose right it needs."""
-    view: Callable[[Any, dict[str, str]], PageView]
-    refuse: Callable[[Any, dict[str, str], FlowEngineError], PageView] | None = None
-    """Shows the form again when one of its files is refused. None: it takes no files."""
+    view: Callable[..., PageView]
+    """Takes the call and the fields. If its form has files, also why one of them is refused."""
+    takes_files: bool = False
     keep: Callable[[Any, Sequence[SentFile]], dict[str, str]] = kept_files
     """Returns the fields that its files stand for."""
 
@@ -111,11 +108,11 @@ PAGES = (
     PageRoute("GET", f"{_EXECUTION}/events", "list_events", execution_views.show_events),
     PageRoute("GET", f"{_EXECUTION}/compare", "diff", execution_views.show_diff),
     PageRoute("POST", f"{_EXECUTION}/signals/{{name}}", "send_signal", overview.send_signal,
-              overview.refuse_signal),
+              takes_files=True),
     PageRoute("GET", f"{_EXECUTION}/retry", "retry", bulk.show_retry),
     PageRoute("POST", f"{_EXECUTION}/retry", "retry", bulk.retry),
     PageRoute("GET", f"{_EXECUTION}/fork", "fork", bulk.show_fork),
-    PageRoute("POST", f"{_EXECUTION}/fork", "fork", bulk.fork, bulk.refuse_fork),
+    PageRoute("POST", f"{_EXECUTION}/fork", "fork", bulk.fork, takes_files=True),
     PageRoute("GET", f"{_EXECUTION}/cancel", "cancel", bulk.show_cancel),
     PageRoute("POST", f"{_EXECUTION}/cancel", "cancel", bulk.cancel),
     PageRoute("GET", "/bulk/executions", "cancel", bulk.plan_executions),
@@ -124,21 +121,21 @@ PAGES = (
     PageRoute("POST", "/bulk/approvals", "decide_many", bulk.decide_approvals),
     PageRoute("GET", "/flows", "list_flows", flow_views.list_flows),
     PageRoute("GET", "/flows/{flow}", "show_flow", flow_views.show_flow),
-    PageRoute("POST", "/flows/{flow}", "start_execution", flow_views.start, flow_views.refuse),
+    PageRoute("POST", "/flows/{flow}", "start_execution", flow_views.start, takes_files=True),
     PageRoute("GET", "/flows/{flow}/compare", "show_definition", flow_views.compare),
     PageRoute("POST", "/flows/{flow}/pause", "pause_schedules", flow_views.pause),
     PageRoute("POST", "/flows/{flow}/resume", "resume_schedules", flow_views.resume),
     PageRoute("POST", "/flows/{flow}/run", "trigger", flow_views.run_now),
     PageRoute("GET", "/deploy", "deploy", deploying.show_deploy),
-    PageRoute("POST", "/deploy", "deploy", deploying.deploy, deploying.refuse,
-              deploying.text_of_file),
+    PageRoute("POST", "/deploy", "deploy", deploying.deploy, takes_files=True,
+              keep=deploying.text_of_file),
     PageRoute("GET", "/budgets", "list_budgets", budget_views.list_budgets),
     PageRoute("GET", "/environments", "list_environments", environment_views.list_environments),
     PageRoute("POST", f"{_ENVIRONMENT}/look", "look_into_environment", environment_views.look),
     PageRoute("POST", f"{_ENVIRONMENT}/release", "release_environment", environment_views.release),
     PageRoute("GET", "/approvals", "list_approvals", approval_views.list_approvals),
     PageRoute("GET", _APPROVAL, "show_approval", approval_views.show_approval),
-    PageRoute("POST", _APPROVAL, "decide", approval_views.decide, approval_views.refuse),
+    PageRoute("POST", _APPROVAL, "decide", approval_views.decide, takes_files=True),
     PageRoute("POST", f"{_APPROVAL}/log-in", "decide", approval_views.log_in),
     PageRoute("POST", f"{_APPROVAL}/claim", "claim", approval_views.claim),
     PageRoute("POST", f"{_APPROVAL}/release", "release", approval_views.release),
@@ -203,9 +200,14 @@ class Site:
         }
         for page in PAGES:
             by_path.setdefault(page.path, {})[page.method] = self._handler(page)
-        takes_files = {page.path for page in PAGES if page.refuse is not None}
+        takes_files = {page.path for page in PAGES if page.takes_files}
         return [
-            (TakesFiles if path in takes_files else PathRoute)(path, _Methods(self, methods))
+            (TakesFiles if path in takes_files else PathRoute)(
+                path,
+                MethodsOfPath(
+                    {name: _packed(answer) for name, answer in methods.items()}, self.problem
+                ),
+            )
             for path, methods in by_path.items()
         ]
 
@@ -244,19 +246,12 @@ class Site:
         redirect = f"{request.url.scheme}://{request.headers['host']}/sign-in/callback"
         try:
             address, browser = await on_thread(
-                lambda: identity.begin_at_provider(redirect, following, address_of(request))
+                lambda: identity.flow_at_provider().begin(redirect, following, address_of(request))
             )
         except RequestRefused as error:
             return self._sign_in_page(following, error)
         response = RedirectResponse(address, 303)
-        response.set_cookie(
-            cookie_name(COOKIE, request.url),
-            browser,
-            max_age=int(SECONDS),
-            httponly=True,
-            samesite="lax",  # the browser comes back from the provider's page
-            secure=request.url.scheme == "https",
-        )
+        _set_cookie(response, request, COOKIE, browser, SECONDS)
         return response
 
     async def _from_provider(self, request: Request) -> Response:
@@ -269,19 +264,16 @@ class Site:
         except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             return self._sign_in_page("/approvals", error)
-        application, path, address = self._application, request.url.path, address_of(request)
-        async with application.recorded(principal, request.method, path, address):
+        async with self._recorded(request, principal):
             secret = await on_thread(begin)
         # Only a page of this server leads on with the cookie: the provider's page led here.
         response = self._render("signed_in.html", {"next": following})
-        response.delete_cookie(
-            cookie_name(COOKIE, request.url), secure=request.url.scheme == "https"
-        )
-        _set_session(response, request, secret)
+        _delete_cookie(response, request, COOKIE)
+        _set_cookie(response, request, SESSION_COOKIE, secret)
         return response
 
     async def _sign_in(self, request: Request) -> Response:
-        form = (await read_form(request, _accept)).fields
+        form = (await read_form(request, lambda given: None)).fields
         following = form.get("next", "")
         try:
             principal = await self._application.identify(
@@ -296,12 +288,12 @@ class Site:
         except RequestRefused as error:
             await self._application.note(request, None, error.status, error.message)
             return self._sign_in_page(_local(following), error)
-        application, path, address = self._application, request.url.path, address_of(request)
-        async with application.recorded(principal, request.method, path, address) as act:
+        async with self._recorded(request, principal) as act:
             act.status = 303
-            secret = await on_thread(lambda: application.identity.begin_session(principal))
+            identity = self._application.identity
+            secret = await on_thread(lambda: identity.begin_session(principal))
         response = RedirectResponse(_local(following), 303)
-        _set_session(response, request, secret)
+        _set_cookie(response, request, SESSION_COOKIE, secret)
         return response
 
     async def _sign_out(self, request: Request) -> Response:
@@ -309,15 +301,13 @@ class Site:
         if found is not None:
             principal, session = found
             await read_form(request, lambda form: _check_form(form, session))
-            application, path, address = self._application, request.url.path, address_of(request)
             secret = request.cookies.get(cookie_name(SESSION_COOKIE, request.url))
-            async with application.recorded(principal, request.method, path, address) as act:
+            async with self._recorded(request, principal) as act:
                 act.status = 303
                 if secret is not None:
-                    await on_thread(lambda: application.records.end_session(secret))
+                    await on_thread(lambda: self._application.records.end_session(secret))
         response = RedirectResponse("/sign-in", 303)
-        secure = request.url.scheme == "https"
-        response.delete_cookie(cookie_name(SESSION_COOKIE, request.url), secure=secure)
+        _delete_cookie(response, request, SESSION_COOKIE)
         return response
 
     def _handler(self, page: PageRoute) -> Callable[[Request], Any]:
@@ -327,7 +317,7 @@ class Site:
                 following = request.url.path if page.method == "GET" else "/approvals"
                 return RedirectResponse(f"/sign-in?next={quote(following)}", 303)
             principal, session = found
-            application, path, address = self._application, request.url.path, address_of(request)
+            application = self._application
             try:
                 await application.count(principal, request)
             except RequestRefused as error:
@@ -336,12 +326,12 @@ class Site:
             try:
                 if page.method == "GET":
                     return await self._answer(page, request, principal, session, Act())
-                async with application.recorded(principal, page.method, path, address) as act:
+                async with self._recorded(request, principal) as act:
                     return await self._answer(page, request, principal, session, act)
             except FlowEngineError as error:
                 if page.method == "GET" and status_of(error) == 403:
                     await application.note(request, principal, 403, error.message)
-                return self.problem(error, _signed_in(principal, session, path))
+                return self.problem(error, _signed_in(principal, session, request.url.path))
 
         return handle
 
@@ -355,17 +345,24 @@ class Site:
     ) -> Response:
         form = Form(dict(request.query_params), [])
         if page.method == "POST":
-            form = await read_form(
-                request,
-                lambda given: _check_form(given, session),
-                None
-                if page.refuse is None
-                else lambda parts: self._application.received(principal, parts),
-            )
+            check = partial(_check_form, session=session)
+            if page.takes_files:
+                receive = partial(self._application.received, principal)
+                async with self._application.uploads_of(principal):
+                    form = await read_form(request, check, receive)
+            else:
+                form = await read_form(request, check)
 
         def show(call: ApiCall) -> tuple[PageView, dict[str, Any]]:
             view = _answered(call, page, request.url.path, form)
-            return view, {} if view.redirect else _of_every_view(call)
+            if view.redirect:
+                return view, {}
+            # Every view has open approvals, and the oldest work that no worker takes.
+            latest = now() - _PATIENCE
+            left = (due.since for due in call.engine.due() if call.may(Right.SEE, due.flow))
+            left_since = next((format_time(since) for since in left if since < latest), "")
+            count = approval_views.open_approvals(call)
+            return view, {"open_approvals": count, "left_since": left_since}
 
         try:
             async with self._turn(page, session):
@@ -401,24 +398,16 @@ class Site:
         address, browser = await self._logins.begin(engine, wait, principal, redirect)
         host = urlsplit(address).netloc
         response = self._render("log_in.html", {**context, "address": address, "host": host})
-        response.set_cookie(
-            cookie_name(logins.COOKIE, request.url),
-            browser,
-            max_age=int(logins.SECONDS),
-            httponly=True,
-            samesite="lax",  # the browser comes back from the authorization server's page
-            secure=request.url.scheme == "https",
-        )
+        _set_cookie(response, request, logins.COOKIE, browser, logins.SECONDS)
         return response
 
     async def _logged_in(self, request: Request) -> Response:
         """Receive the redirect of an authorization server, and approve what waited for it."""
         browser = request.cookies.get(cookie_name(logins.COOKIE, request.url), "")
         begun = await self._logins.finish(dict(request.query_params), browser)
-        application, path, address = self._application, request.url.path, address_of(request)
         decides = next(page for page in PAGES if page.view is approval_views.log_in)
-        async with application.recorded(begun.principal, "POST", path, address) as act:
-            await application.view(
+        async with self._recorded(request, begun.principal, "POST") as act:
+            await self._application.view(
                 decides,
                 begun.principal,
                 {"approval": begun.wait},
@@ -429,9 +418,16 @@ class Site:
         # Only a page of this server leads on with the cookie of the session.
         following = f"/approvals/{quote(begun.wait)}"
         response = self._render("signed_in.html", {"next": following, "heading": "Logged in"})
-        secure = request.url.scheme == "https"
-        response.delete_cookie(cookie_name(logins.COOKIE, request.url), secure=secure)
+        _delete_cookie(response, request, logins.COOKIE)
         return response
+
+    def _recorded(
+        self, request: Request, principal: Principal, method: str = ""
+    ) -> AbstractAsyncContextManager[Act]:
+        """Return what records a change in the block."""
+        return self._application.recorded(
+            principal, method or request.method, request.url.path, address_of(request)
+        )
 
     def _turn(
         self, page: PageRoute, session: SignedInSession
@@ -469,31 +465,6 @@ class Site:
         return Response(text, status, dict(headers or {}), "text/html; charset=utf-8")
 
 
-class _Methods:
-    """The methods of one path of the page."""
-
-    def __init__(self, site: Site, methods: Mapping[str, Any]) -> None:
-        self._site = site
-        self._methods = methods
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        handler = self._methods.get("GET" if request.method == "HEAD" else request.method)
-        try:
-            if handler is None:
-                allowed = ", ".join(sorted(self._methods))
-                raise RequestRefused(
-                    405, f"this path has no method {request.method}", headers={"allow": allowed}
-                )
-            response = await handler(request)
-        except FlowEngineError as error:
-            response = self._site.problem(error)
-        except Exception:
-            _log.exception("%s %s failed", request.method, request.url.path)
-            response = self._site.problem(RequestRefused(500, "the server failed"))
-        await _packed(request, response)(scope, receive, send)
-
-
 def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dict[str, Any]:
     """Return what every view has of the user."""
     return {
@@ -507,34 +478,33 @@ def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dic
     }
 
 
-def _of_every_view(call: ApiCall) -> dict[str, Any]:
-    """Return what every view has of the store: open approvals, and work that no worker takes."""
-    latest = now() - _PATIENCE
-    left = (due.since for due in call.engine.due() if call.may(Right.SEE, due.flow))
-    left_since = next((format_time(since) for since in left if since < latest), "")
-    return {"open_approvals": approval_views.open_approvals(call), "left_since": left_since}
-
-
-def _packed(request: Request, response: Response) -> Response:
-    """Return a response compressed, or none if the browser has the same view already.
+def _packed(
+    answer: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return what compresses a response, and sends none that the browser has already.
 
     A view has secrets beside texts of its request, so the size of a compressed one could betray
     them to another site that makes a browser send requests (BREACH). It gets none.
     """
-    is_own = request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
-    if response.status_code == 200 and response.media_type:
-        body = bytes(response.body)
-        tag = f'"{sha256(_COMMAND.sub(b"", body)).hexdigest()[:16]}"'
-        response.headers["etag"] = tag
-        if request.headers.get("if-none-match") == tag:
-            return Response(None, 304, {"etag": tag})
-        packs = is_own and "gzip" in request.headers.get("accept-encoding", "")
-        if packs and len(body) >= _SMALL:
-            response.body = gzip.compress(body, _LEVEL)
-            response.headers["content-length"] = str(len(response.body))
-            response.headers["content-encoding"] = "gzip"
-            response.headers["vary"] = "accept-encoding"
-    return response
+
+    async def packed(request: Request) -> Response:
+        response = await answer(request)
+        is_own = request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+        if response.status_code == 200 and response.media_type:
+            body = bytes(response.body)
+            tag = f'"{sha256(_COMMAND.sub(b"", body)).hexdigest()[:16]}"'
+            response.headers["etag"] = tag
+            if request.headers.get("if-none-match") == tag:
+                return Response(None, 304, {"etag": tag})
+            packs = is_own and "gzip" in request.headers.get("accept-encoding", "")
+            if packs and len(body) >= _SMALL:
+                response.body = gzip.compress(body, _LEVEL)
+                response.headers["content-length"] = str(len(response.body))
+                response.headers["content-encoding"] = "gzip"
+                response.headers["vary"] = "accept-encoding"
+        return response
+
+    return packed
 
 
 def _answered(call: ApiCall, page: PageRoute, path: str, form: Form) -> PageView:
@@ -542,26 +512,31 @@ def _answered(call: ApiCall, page: PageRoute, path: str, form: Form) -> PageView
     if page.method != "POST":
         return page.view(call, form.fields)
     given = form.fields
-    if page.refuse is not None:
+    if page.takes_files:
         try:
             given = {**given, **page.keep(call, form.files)}
         except FlowEngineError as error:
-            return page.refuse(call, given, error)
+            return page.view(call, given, error)
     return once(call, path, given, page.view)
 
 
-def _set_session(response: Response, request: Request, secret: str) -> None:
+def _set_cookie(
+    response: Response, request: Request, name: str, secret: str, seconds: float | None = None
+) -> None:
+    """Set the cookie of a session, or one with which the browser comes back from another page."""
     response.set_cookie(
-        cookie_name(SESSION_COOKIE, request.url),
+        cookie_name(name, request.url),
         secret,
+        max_age=None if seconds is None else int(seconds),
         httponly=True,
-        samesite="strict",
+        samesite="strict" if seconds is None else "lax",
         secure=request.url.scheme == "https",
     )
 
 
-def _accept(form: Mapping[str, str]) -> None:
-    """Accept a form that belongs to no session."""
+def _delete_cookie(response: Response, request: Request, name: str) -> None:
+    secure = request.url.scheme == "https"
+    response.delete_cookie(cookie_name(name, request.url), secure=secure)
 
 
 def _check_form(form: Mapping[str, str], session: SignedInSession) -> None:

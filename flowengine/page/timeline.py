@@ -17,7 +17,6 @@ _CUT = 30
 """Length of a gap that is cut out."""
 _THINNEST = 3
 """Length of a bar that is too short to be seen."""
-_MOST_CUTS = 8
 _LONG = 10
 """A gap is cut out if it is longer than the busy time divided by this number."""
 _MOST_READ = 2000
@@ -240,7 +239,7 @@ def _long_gaps(start: int, end: int, busy: Iterable[tuple[int, int]]) -> list[tu
     limit = (end - start - time_in_gaps) / _LONG
     if limit <= 0:  # nothing but waits
         return []
-    long = sorted(gaps, key=lambda gap: gap[0] - gap[1])[:_MOST_CUTS]
+    long = sorted(gaps, key=lambda gap: gap[0] - gap[1])[:8]
     return sorted(gap for gap in long if gap[1] - gap[0] > limit)
 
 

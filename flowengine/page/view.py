@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from flowengine.errors import InputError
+from flowengine.errors import FlowEngineError, InputError
 from flowengine.server.models import Query
+from flowengine.server.problems import status_of
 
-_ID_BYTES = 13
 LIMIT = 50
 """Entries of a list in one view."""
 
@@ -36,9 +36,16 @@ class PageView(NamedTuple):
     noted: tuple[Noted, ...] = ()
 
 
+def with_error(template: str, context: dict[str, Any], error: FlowEngineError | None) -> PageView:
+    """Return a view that shows why its form was refused, if it was, and what to do."""
+    hint = None if error is None else error.hint_for("page")
+    status = 200 if error is None else status_of(error)
+    return PageView(template, {**context, "error": error, "hint": hint}, status)
+
+
 def new_id() -> str:
     """Return a random id."""
-    return secrets.token_hex(_ID_BYTES)
+    return secrets.token_hex(13)
 
 
 def checked_query(model: type[Query], given: dict[str, Any]) -> Any:

@@ -36,7 +36,7 @@ from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.server.application import Application, address_of, body_as
 from flowengine.server.rights import Principal
 from flowengine.server.streams import event_source
-from flowengine.server.talks import AgentParts, ArrivingPart, ArrivingReplies, Talk
+from flowengine.server.talks import ArrivingPart, Talk
 
 # The work of agents as events of AG-UI (`ag-ui-protocol` 1.0).
 
@@ -46,27 +46,28 @@ _SHOWN = (
 )
 
 
+_KINDS = ("reasoning", "text")
+
+
 class ReplyEvents:
-    """The events for what agents do. Replies are sent as they arrive."""
+    """The events for what agents do. Of a reply, the journal has what did not arrive before."""
 
     def __init__(self) -> None:
-        self._replies = ArrivingReplies()
         self._open: dict[str, _Sent] = {}
         """Address of a step → the message of its reply."""
         self._broken = 0
 
     def of(self, part: AgentPart | ArrivingPart) -> Iterator[BaseEvent]:
         """Yield the events for a part of the journal, or of a reply that a model is writing."""
-        for piece in self._replies.pieces(part):
-            if piece.kind == "broken":  # the next message of the step has another id
-                self._broken += 1
-                yield from self._open.pop(piece.address).close()
-            else:
-                yield from self._message(piece.address, piece.agent).add(piece.kind, piece.text)
         if isinstance(part, ArrivingPart):
-            return
-        if part.kind == "reply":
-            yield from self._calls(part)
+            given = part.part
+            if given["part"] == "restart":
+                yield from self._void(given["address"])
+            elif given["part"] in _KINDS and given["text"]:
+                sent = self._message(given["address"], given.get("agent", ""))
+                yield from sent.add(given["part"], given["text"])
+        elif part.kind == "reply":
+            yield from self._reply(part)
         elif part.kind == "tool_result" and part.call:
             yield ToolCallResultEvent(
                 message_id=part.step, tool_call_id=part.call, content=part.text, role="tool"
@@ -79,9 +80,22 @@ class ReplyEvents:
         for sent in self._open.values():
             yield from sent.close()
 
-    def _calls(self, part: ModelReplied) -> Iterator[BaseEvent]:
-        """Yield the end of a reply, and its calls."""
+    def _void(self, address: str) -> Iterator[BaseEvent]:
+        """Yield the end of a void message. The next one of the step has another id."""
+        if (sent := self._open.pop(address, None)) is not None:
+            self._broken += 1
+            yield from sent.close()
+
+    def _reply(self, part: ModelReplied) -> Iterator[BaseEvent]:
+        """Yield what was not sent of a reply, its end, and its calls."""
+        whole = {kind: getattr(part.reply, kind) for kind in _KINDS}
         sent = self._message(part.step, part.agent)
+        if any(text and not text.startswith(sent.texts[kind]) for kind, text in whole.items()):
+            yield from self._void(part.step)
+            sent = self._message(part.step, part.agent)
+        for kind, text in whole.items():
+            if rest := text[len(sent.texts[kind]) :]:
+                yield from sent.add(kind, rest)
         del self._open[part.step]
         yield from sent.close()
         for call in part.reply.calls:
@@ -110,11 +124,13 @@ class _Sent:
 
     def __init__(self, id: str, agent: str | None) -> None:
         self.id = id
+        self.texts = dict.fromkeys(_KINDS, "")
         self._agent = agent
         self._open = ""
 
     def add(self, kind: str, text: str) -> Iterator[BaseEvent]:
         """Yield the events for the next piece of its text or its reasoning."""
+        self.texts[kind] += text
         if self._open != kind:
             yield from self.close()
             self._open = kind
@@ -177,11 +193,12 @@ async def run(application: Application, principal: Principal, request: Request) 
     """
     given = body_as(RunAgentInput, request, await request.body())
     flow = request.path_params["flow"]
-    return event_source(_pieces(AgUiRun(application, principal, address_of(request), flow, given)))
+    talk = Talk(application, principal, address_of(request), flow, given.thread_id, VIA)
+    return event_source(_pieces(talk, given))
 
 
-async def _pieces(run: AgUiRun) -> AsyncIterator[bytes]:
-    async for event in run.events():
+async def _pieces(talk: Talk, given: RunAgentInput) -> AsyncIterator[bytes]:
+    async for event in _events(talk, given):
         yield f"data: {event.model_dump_json(by_alias=True)}\n\n".encode("utf-8", "replace")
 
 
@@ -196,87 +213,61 @@ LONGEST_SECONDS = 600.0
 _DECISION_FIELDS = ("choice", "comment", "form", "edit")
 
 
-class AgUiRun:
-    """One run.
-
-    Args:
-        application: The server.
-        principal: The user.
-        address: Of the client, for the audit record.
-        flow: Id of the flow.
-        given: The request.
-    """
-
-    def __init__(
-        self,
-        application: Application,
-        principal: Principal,
-        address: str,
-        flow: str,
-        given: RunAgentInput,
-    ) -> None:
-        self._given = given
-        self._talk = Talk(application, principal, address, flow, given.thread_id, VIA)
-
-    async def events(self) -> AsyncIterator[BaseEvent]:
-        given = self._given
-        yield RunStartedEvent(thread_id=given.thread_id, run_id=given.run_id)
-        try:
-            shown, message = await self._begin()
-            async for event in self._follow(shown, message):
-                yield event
-        except FlowEngineError as error:
-            yield RunErrorEvent(message=error.with_hint, code=type(error).__name__)
-
-    async def _begin(self) -> tuple[int, str | None]:
-        """Start the execution or answer interrupts.
-
-        Returns:
-            The number of parts that earlier runs have shown, and the message that is to be sent.
-        """
-        message = _newest_message(self._given)
-        try:
-            before = await self._talk.read()
-        except NotFound:
-            inputs = _inputs(self._given)
-            await self._talk.start(inputs or {})
-            return 0, None if inputs else message
-        for entry in self._given.resume or ():
-            if entry.status == "resolved":
-                await self._talk.decide(before, entry.interrupt_id, _decision(entry.payload))
-        return len(before.parts), None if self._given.resume else message
-
-    async def _follow(self, shown: int, message: str | None) -> AsyncIterator[BaseEvent]:
-        """Yield events until the execution ends, or needs its user."""
-        talk, replies = self._talk, ReplyEvents()
+async def _events(talk: Talk, given: RunAgentInput) -> AsyncIterator[BaseEvent]:
+    """Yield the events of one run."""
+    yield RunStartedEvent(thread_id=given.thread_id, run_id=given.run_id)
+    try:
+        shown, message = await _begin(talk, given)
+        replies = ReplyEvents()
         async for part in talk.follow(shown, message, time.monotonic() + LONGEST_SECONDS):
             for event in replies.of(part):
                 yield event
         for event in replies.end():
             yield event
-        if talk.asked is None or talk.found is None:
-            yield RunErrorEvent(
-                message="the execution still runs: run again to follow it", code="Late"
-            )
-        else:
-            yield self._end(talk.found, talk.asked)
+        yield _end(talk, given)
+    except FlowEngineError as error:
+        yield RunErrorEvent(message=error.with_hint, code=type(error).__name__)
 
-    def _end(self, parts: AgentParts, asked: list[Any]) -> BaseEvent:
-        """Return the last event of the run."""
-        result, given = parts.result, self._given
-        if result.status in ("failed", "cancelled"):
-            error: Mapping[str, Any] = result.error or {}
-            return RunErrorEvent(
-                message=str(error.get("message", f"the execution is {result.status}")),
-                code=str(error.get("type", result.status)),
-            )
-        interrupts = [interrupt_of(item) for item in asked if not item.wait.get("chat")]
-        outcome: Any = RunFinishedSuccessOutcome()
-        if interrupts:
-            outcome = RunFinishedInterruptOutcome(interrupts=interrupts)
-        return RunFinishedEvent(
-            thread_id=given.thread_id, run_id=given.run_id, result=result.outputs, outcome=outcome
+
+async def _begin(talk: Talk, given: RunAgentInput) -> tuple[int, str | None]:
+    """Start the execution or answer interrupts.
+
+    Returns:
+        The number of parts that earlier runs have shown, and the message that is to be sent.
+    """
+    message = _newest_message(given)
+    try:
+        before = await talk.read()
+    except NotFound:
+        inputs = _inputs(given)
+        await talk.start(inputs or {})
+        return 0, None if inputs else message
+    for entry in given.resume or ():
+        if entry.status == "resolved":
+            await talk.decide(before, entry.interrupt_id, _decision(entry.payload))
+    return len(before.parts), None if given.resume else message
+
+
+def _end(talk: Talk, given: RunAgentInput) -> BaseEvent:
+    """Return the last event of a run."""
+    if talk.asked is None or talk.found is None:
+        return RunErrorEvent(
+            message="the execution still runs: run again to follow it", code="Late"
         )
+    result = talk.found.result
+    if result.status in ("failed", "cancelled"):
+        error: Mapping[str, Any] = result.error or {}
+        return RunErrorEvent(
+            message=str(error.get("message", f"the execution is {result.status}")),
+            code=str(error.get("type", result.status)),
+        )
+    interrupts = [interrupt_of(item) for item in talk.asked if not item.wait.get("chat")]
+    outcome: Any = RunFinishedSuccessOutcome()
+    if interrupts:
+        outcome = RunFinishedInterruptOutcome(interrupts=interrupts)
+    return RunFinishedEvent(
+        thread_id=given.thread_id, run_id=given.run_id, result=result.outputs, outcome=outcome
+    )
 
 
 def _newest_message(given: RunAgentInput) -> str | None:

@@ -24,7 +24,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as PathRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from flowengine.engines.arriving_replies import WANTED_SECONDS, ReplyReader
 from flowengine.engines.engine import Engine
@@ -38,7 +38,7 @@ from flowengine.server.hooks import Act, Delivery, signed_delivery
 from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
 from flowengine.server.openapi import document
 from flowengine.server.places import Places
-from flowengine.server.problems import as_json, problem_response, status_of
+from flowengine.server.problems import MethodsOfPath, as_json, problem_response, status_of
 from flowengine.server.records import ServerRecords
 from flowengine.server.refusals import RequestRefused
 from flowengine.server.rights import Principal, Right
@@ -141,9 +141,10 @@ class Application:
         )
 
     def _router(self, pages: Sequence[BaseRoute], origins: Sequence[str]) -> Starlette:
-        by_path: defaultdict[str, dict[str, Route]] = defaultdict(dict)
+        by_path: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         for route in ROUTES:
-            by_path[route.path][route.method] = route
+            by_path[route.path][route.method] = partial(self.answer, route)
+        open_paths = {route.path for route in ROUTES if route.is_open}
         crossing = Middleware(
             CORSMiddleware,
             allow_origins=origins,
@@ -154,14 +155,12 @@ class Application:
         paths = [
             PathRoute(
                 path,
-                _Endpoint(self, methods),
-                middleware=[crossing]
-                if any(method.is_open for method in methods.values())
-                else None,
+                MethodsOfPath(methods),
+                middleware=[crossing] if path in open_paths else None,
             )
             for path, methods in by_path.items()
         ]
-        paths.append(PathRoute(OPENAPI, _Document(), name="openapi"))
+        paths.append(PathRoute(OPENAPI, MethodsOfPath({"GET": _document}), name="openapi"))
         router = Starlette(routes=[*paths, *pages], exception_handlers={HTTPException: _http_error})
         router.router.redirect_slashes = False
         return router
@@ -508,7 +507,8 @@ class Application:
     async def _upload(self, route: Route, request: Request, call: ApiCall) -> Response:
         """Return the answer to a request whose body is a file."""
         _refuse_packed(request)
-        path = await self.received(call.principal, request.stream())
+        async with self.uploads_of(call.principal):
+            path = await self.received(call.principal, request.stream())
         try:
             async with self._place(route, call.principal):
                 checked = call._replace(body=path)
@@ -524,8 +524,11 @@ class Application:
             NotAllowed: The user is not allowed to upload files.
         """
         check_may_upload(principal)
-        async with self._uploading.of(principal.user):
-            return await received(self.records, parts)
+        return await received(self.records, parts)
+
+    def uploads_of(self, principal: Principal) -> AbstractAsyncContextManager[None]:
+        """Return a place in which files of a user are received."""
+        return self._uploading.of(principal.user)
 
     def _once(self, route: Route, call: ApiCall, key: str, digest: bytes) -> Response:
         """Answer a request with an idempotency key: the same answer each time."""
@@ -550,48 +553,9 @@ class Application:
         await self.note_act(None, method, scope["path"], refused.status, address, refused.message)
 
 
-class _Endpoint:
-    """The methods of one path. Every other method is refused with 405."""
-
-    def __init__(self, application: Application, methods: Mapping[str, Route]) -> None:
-        self._application = application
-        self._methods = methods
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        route = self._methods.get("GET" if request.method == "HEAD" else request.method)
-        if route is None:
-            response = problem_response(_no_method(request.method, self._methods))
-        else:
-            try:
-                response = await self._application.answer(route, request)
-            except Exception:
-                _log.exception("%s %s failed", request.method, request.url.path)
-                refusal = RequestRefused(500, "the server failed", hint="its log has the reason")
-                response = problem_response(refusal)
-        await response(scope, receive, send)
-
-
-class _Document:
-    """The OpenAPI document. It contains nothing of the store and needs no credential."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = (
-            _json(200, as_json(document()))
-            if scope["method"] in ("GET", "HEAD")
-            else problem_response(_no_method(scope["method"], ("GET",)))
-        )
-        await response(scope, receive, send)
-
-
-def _no_method(method: str, methods: Mapping[str, Any] | Sequence[str]) -> RequestRefused:
-    allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
-    return RequestRefused(
-        405,
-        f"this path has no method {method}",
-        hint=f"it has: {', '.join(allowed)}",
-        headers={"allow": ", ".join(allowed)},
-    )
+async def _document(request: Request) -> Response:
+    """Return the OpenAPI document. It contains nothing of the store and needs no credential."""
+    return _json(200, as_json(document()))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

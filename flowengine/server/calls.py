@@ -146,14 +146,14 @@ def flow_of_execution(engine: Engine, principal: Principal, id: str) -> Found:
     return _visible(principal, f"execution '{id}'", find)
 
 
-def flow_of_wait(engine: Engine, principal: Principal, id: str) -> Found:
-    """Return the full id of a wait, and its flow. See `flow_of_execution`."""
-    return _visible(principal, f"approval '{id}'", lambda: _of_wait(engine, principal, id))
+def flow_of_wait(engine: Engine, principal: Principal, id: str, what: str = "approval") -> Found:
+    """Return the full id of a wait or a grant, and its flow. See `flow_of_execution`."""
 
+    def find() -> Found:
+        wait = engine.store.wait(engine.store.find_wait(id, _seen_by(principal)))
+        return Found(wait.id, wait.flow)
 
-def _of_wait(engine: Engine, principal: Principal, id: str) -> Found:
-    wait = engine.store.wait(engine.store.find_wait(id, _seen_by(principal)))
-    return Found(wait.id, wait.flow)
+    return _visible(principal, f"{what} '{id}'", find)
 
 
 def _seen_by(principal: Principal) -> Callable[[str], bool] | None:
@@ -189,16 +189,11 @@ def _flow_of_environment(engine: Engine, principal: Principal, name: str) -> Fou
     return _visible(principal, f"environment '{name}'", find)
 
 
-def _flow_of_grant(engine: Engine, principal: Principal, id: str) -> Found:
-    """Return the id of a grant, which is that of a wait, and its flow. See `flow_of_execution`."""
-    return _visible(principal, f"grant '{id}'", lambda: _of_wait(engine, principal, id))
-
-
 FLOWS: dict[str, Callable[[Engine, Principal, str], Found]] = {
     "execution": flow_of_execution,
     "approval": flow_of_wait,
     "environment": _flow_of_environment,
-    "grant": _flow_of_grant,
+    "grant": partial(flow_of_wait, what="grant"),
 }
 """Object in a path → how its flow is found, on which the right of a route is needed."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,9 @@ def fork(call: ApiCall) -> Any:
     flow = changed or call.engine.executions.flow_of(old, step=from_step)
     _check_chosen(call, flow.id, body)
     given = sent_values(uploads_of(call), _schemas(flow.compiled, "state"), body.set, "state")
-    if body.id is None and call.seed is not None and _exists(call, call.seed):
-        return {"execution": call.seed}  # by this request, before the server was killed
+    if body.id is None and call.seed is not None:
+        with suppress(NotFound):  # by this request, before the server was killed
+            return {"execution": call.engine.store.execution(call.seed).id}
     result = call.engine.executions.fork(
         old,
         from_step=from_step,
@@ -242,14 +244,6 @@ def known_address(call: ApiCall, given: str) -> str:
     steps = call.engine.executions.show(id)["steps"]
     known = (step["address"] for step in steps if "[" in shown)
     return next((address for address in known if without_keys(address, id) == given), shown)
-
-
-def _exists(call: ApiCall, execution: str) -> bool:
-    try:
-        call.engine.store.execution(execution)
-    except NotFound:
-        return False
-    return True
 
 
 def upgrade(call: ApiCall) -> Any:
@@ -299,11 +293,8 @@ def resume(call: ApiCall) -> Any:
 def graph(call: ApiCall) -> Any:
     """Return the graph of an execution's flow with the state of its steps, and a picture of it."""
     id = call.path["execution"]
-    flow, statuses = (
-        call.engine.executions.flow_of(id),
-        statuses_of(call.engine.executions.show(id)["steps"]),
-    )
-    return node_link(drawn(flow, statuses))
+    statuses = statuses_of(call.engine.executions.show(id)["steps"])
+    return node_link(drawn(call.engine.executions.flow_of(id), statuses))
 
 
 def diff(call: ApiCall) -> Any:

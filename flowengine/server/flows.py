@@ -30,7 +30,6 @@ _BYTES = 2 * 1024**3
 """Maximum address space of a check."""
 _MOST_PROBLEMS = 1_000
 """Maximum errors and warnings in an answer."""
-_LONGEST_REPORT = 100_000
 _MOST_COMPILED = 64 * 1024**2
 """Maximum size of a compiled flow, whose text has at most 1 MiB."""
 SHORT_WAIT = 1.0
@@ -101,7 +100,7 @@ def _main() -> None:
     except FlowFileError as error:
         problems = [diagnostic.as_dict() for diagnostic in error.diagnostics]
         report = error.message
-    packed = msgpack.packb([problems[:_MOST_PROBLEMS], report[:_LONGEST_REPORT], compiled])
+    packed = msgpack.packb([problems[:_MOST_PROBLEMS], report[:100_000], compiled])
     if len(packed) > _MOST_COMPILED:
         sys.exit(1)
     sys.stdout.buffer.write(packed)

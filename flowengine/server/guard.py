@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from threading import Lock
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,8 +30,8 @@ _HEADERS = (
     # With `no-referrer` browsers send `Origin: null` with the forms of this page, too.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
 )
-_STORED_NOWHERE = (b"cache-control", b"no-store")
 
 BODY_SECONDS = 30.0
 """Seconds for which the server waits for a body in all, and for any part of it."""
@@ -90,7 +90,10 @@ class RequestGuard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message = {**message, "headers": _protected(message.get("headers", ()))}
+                given = [(name.lower(), value) for name, value in message.get("headers", ())]
+                names = {name for name, _ in given}
+                added = [header for header in _HEADERS if header[0] not in names]
+                message = {**message, "headers": [*given, *added]}
             await send(message)
 
         largest = self._largest(scope["path"])
@@ -167,21 +170,10 @@ def _refused(status: int, why: str) -> RequestRefused:
     return RequestRefused(status, why, headers={"connection": "close"})
 
 
-def _protected(headers: Any) -> list[tuple[bytes, bytes]]:
-    lowered = [(name.lower(), value) for name, value in headers]
-    names = {name for name, _ in lowered}
-    return [
-        *lowered,
-        *((name, value) for name, value in (*_HEADERS, _STORED_NOWHERE) if name not in names),
-    ]
-
-
 # Limits of the requests of each identity.
 
 PER_MINUTE = 3000
 """Requests of an identity in a minute, by default."""
-_AT_ONCE = 3
-"""A third of the requests of a minute may come at once."""
 _MOST = 10_000
 """Identities that are remembered. One that was forgotten has its whole allowance again."""
 
@@ -191,29 +183,37 @@ class Rates:
 
     Args:
         per_minute: Requests in a minute.
+        what: What they are, for messages.
+        at_once: How many may come at once. Default: a third of those of a minute.
         now: The monotonic time, in seconds.
     """
 
-    def __init__(self, per_minute: int = PER_MINUTE, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        per_minute: int = PER_MINUTE,
+        what: str = "requests",
+        at_once: float = 0,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         self._rate = per_minute / 60
-        self._most = max(1.0, per_minute / _AT_ONCE)
+        self._what = what
+        self._most = at_once or max(1.0, per_minute / 3)
         self._now = now
-        self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        self._left: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
         """Identity → its allowance, and when that was computed."""
         self._lock = Lock()
 
-    def count(self, user: str, token: str) -> None:
+    def count(self, *identity: str) -> None:
         """Count a request.
 
         Args:
-            user: The user.
-            token: The name of the credential.
+            identity: The user and the name of the credential, or an address.
 
         Raises:
             RequestRefused: The allowance is used up (RFC 6585, 4).
         """
         with self._lock:
-            now, identity = self._now(), (user, token)
+            now = self._now()
             left, at = self._left.pop(identity, (self._most, now))
             left = min(self._most, left + (now - at) * self._rate)
             is_over = left < 1
@@ -222,4 +222,4 @@ class Rates:
                 self._left.popitem(last=False)
         if is_over:
             wait = max(1, math.ceil((1 - left) / self._rate))
-            raise RequestRefused(429, "too many requests", headers={"retry-after": str(wait)})
+            raise RequestRefused(429, f"too many {self._what}", headers={"retry-after": str(wait)})

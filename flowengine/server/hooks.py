@@ -26,7 +26,6 @@ from flowengine.server_settings import HookEntry
 
 TOLERANCE = 300
 """Seconds that the time in a signature may differ from ours."""
-_NO_SECRET = b"no hook has this secret"
 
 
 class Delivery(NamedTuple):
@@ -107,7 +106,10 @@ def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, no
         RequestRefused: It is not signed with the hook's secret, or too long ago.
     """
     scheme = "hmac" if hook is None else hook.scheme
-    secret = _NO_SECRET if hook is None else _key(hook)
+    secret = b"no hook has this secret"
+    if hook is not None:
+        key = signing_key if hook.scheme == "standard" else str.encode
+        secret = host_secret(f"hook {hook.name}", hook.secret, key)
     try:
         signed = _SCHEMES[scheme](headers, body, "" if hook is None else hook.header)
         right = hmac.new(secret, signed.content, hashlib.sha256).digest()
@@ -118,16 +120,6 @@ def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, no
     if hook is None or not any(matches) or not in_time:
         raise RequestRefused(401, "the delivery has no valid signature of this hook, or an old one")
     return signed.id
-
-
-def _key(hook: HookEntry) -> bytes:
-    """Return the key of a hook's signatures.
-
-    Raises:
-        RequestRefused: The server cannot read it.
-    """
-    read = signing_key if hook.scheme == "standard" else str.encode
-    return host_secret(f"hook {hook.name}", hook.secret, read)
 
 
 def _standard(headers: Mapping[str, str], body: bytes, header: str) -> Signed:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from starlette.datastructures import URL
 
+from flowengine.server.guard import Rates
 from flowengine.server.oidc import OidcProvider, host_secret
 from flowengine.server.records import AccessToken, ServerRecords, SignedIn, SignedInSession
 from flowengine.server.refusals import RequestRefused
@@ -18,9 +18,7 @@ from flowengine.server.sign_in import CodeFlow
 from flowengine.settings import Settings
 
 FAILURES = 20
-"""Failed attempts of an address within `WINDOW`. Further ones are answered with 429."""
-WINDOW = 60.0
-_MOST_ADDRESSES = 10_000
+"""Failed attempts of an address in a minute. Further ones are answered with 429."""
 PROXY = "(proxy)"
 """The credential of users whom the proxy names. No token has this name."""
 OIDC = "(oidc)"
@@ -55,7 +53,7 @@ class Identity:
         if self._provider is not None and rules is not None and rules.client:
             self.code_flow = CodeFlow(self._provider, rules)
         self._issuer = "" if rules is None else rules.issuer
-        self._failed: OrderedDict[str, list[float]] = OrderedDict()
+        self._failures = Rates(FAILURES, "invalid credentials", at_once=FAILURES)
 
     def of_proxy(self, headers: Mapping[str, list[str]], address: str) -> Principal | None:
         """Return the user whom the trusted proxy names. None: the request is not from it.
@@ -117,15 +115,14 @@ class Identity:
     def _of_session(self, secret: str) -> Principal:
         now = int(time.time() * 1000)
         session = self._records.find_session(secret, now)
-        named = None if session is None else session.token
-        if named == self._local_session:
-            return self.local()
-        if named == OIDC:
-            user = self._records.find_signed_in(secret)
-            if user is not None and self.code_flow is not None and user.issuer == self._issuer:
-                return self._named(user.user, user.groups)
-        elif named and (token := self._records.token_named(named, now)) is not None:
-            return self._principal_of(token)
+        if session is not None:
+            if session.token == self._local_session:
+                return self.local()
+            if (user := session.named) is not None:
+                if self.code_flow is not None and user.issuer == self._issuer:
+                    return self._named(user.user, user.groups)
+            elif (token := self._records.token_named(session.token, now)) is not None:
+                return self._principal_of(token)
         raise RequestRefused(401, "the session has ended", hint="sign in again")
 
     def of(self, authorization: str | None, address: str) -> Principal:
@@ -172,10 +169,6 @@ class Identity:
         access = access_of(user, "", self._settings, [f"group:{group}" for group in groups])
         return Principal(user, OIDC, access)
 
-    def begin_at_provider(self, redirect: str, following: str, address: str) -> tuple[str, str]:
-        """Begin a sign-in with the provider. See `CodeFlow.begin`."""
-        return self._flow().begin(redirect, following, address)
-
     def finish_at_provider(
         self, given: Mapping[str, str], browser: str, address: str
     ) -> tuple[Principal, Callable[[], str], str]:
@@ -190,7 +183,7 @@ class Identity:
             RequestRefused: The sign-in is not valid.
         """
         try:
-            named, following = self._flow().finish(given, browser)
+            named, following = self.flow_at_provider().finish(given, browser)
         except RequestRefused as error:
             if error.status == 401 and "error" not in given:
                 self.note_failure(address)
@@ -202,7 +195,12 @@ class Identity:
 
         return self._named(named.user, named.groups), begin, following
 
-    def _flow(self) -> CodeFlow:
+    def flow_at_provider(self) -> CodeFlow:
+        """Return the sign-ins with the provider.
+
+        Raises:
+            RequestRefused: There are none.
+        """
         if self.code_flow is None:
             raise RequestRefused(404, "this server has no sign-in with a provider")
         return self.code_flow
@@ -230,17 +228,7 @@ class Identity:
         Raises:
             RequestRefused: There were too many.
         """
-        since = time.monotonic() - WINDOW
-        recent = [at for at in self._failed.get(address, ()) if at > since]
-        if len(recent) >= FAILURES:
-            wait = max(1, int(recent[0] + WINDOW - time.monotonic()) + 1)
-            raise RequestRefused(
-                429, "too many invalid credentials", headers={"retry-after": str(wait)}
-            )
-        self._failed[address] = [*recent, time.monotonic()]
-        self._failed.move_to_end(address)
-        while len(self._failed) > _MOST_ADDRESSES:
-            self._failed.popitem(last=False)
+        self._failures.count(address)
 
 
 def _proven(read: Callable[[], Principal]) -> Principal:

@@ -77,8 +77,8 @@ class ExecutionsQuery(PageQuery, ExecutionFilters):
     )
 
 
-class CountsQuery(Query):
-    """The executions that are counted."""
+class FlowQuery(Query):
+    """A filter by flow."""
 
     flow: str | None = Field(None, description="id of the flow")
 
@@ -149,17 +149,10 @@ class BudgetsQuery(Query):
     past: bool = Field(False, description="include those whose period is over")
 
 
-class FlowsQuery(Query):
+class FlowsQuery(FlowQuery):
     """Filters of the list of deployed flows."""
 
-    flow: str | None = Field(None, description="id of the flow")
     versions: bool = Field(False, description="also those that are not the current ones")
-
-
-class SchedulesQuery(Query):
-    """Filters of the list of schedules."""
-
-    flow: str | None = Field(None, description="id of the flow")
 
 
 class AuditQuery(Query):

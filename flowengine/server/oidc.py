@@ -34,7 +34,6 @@ LEEWAY = 60
 _FRESH, _PAUSE, _RETRY = 3600.0, 60.0, 5.0
 _SECONDS = 5.0
 _LARGEST = 512 * 1024
-_LONGEST_TOKEN = 16 * 1024
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EMAIL = "email"
 """The claim that providers let users choose. `email_verified` means that it is theirs (OpenID
@@ -105,7 +104,7 @@ class OidcProvider:
         """
         import jwt
 
-        if len(token) > _LONGEST_TOKEN:
+        if len(token) > 16 * 1024:
             raise RequestRefused(401, _INVALID)
         try:
             header = jwt.get_unverified_header(token)
@@ -128,7 +127,15 @@ class OidcProvider:
             why = "it has expired" if isinstance(error, jwt.ExpiredSignatureError) else None
             raise RequestRefused(401, _INVALID if why is None else f"{_INVALID}: {why}") from None
         if nonce:
-            _check_sign_in(claims, audience or "", nonce)
+            # Check what only the token of a sign-in has.
+            client = audience or ""
+            given, party = claims.get("nonce"), claims.get("azp", client)
+            is_same = isinstance(given, str) and compare_digest(given.encode(), nonce.encode())
+            is_shared = (
+                isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and "azp" not in claims
+            )
+            if not is_same or party != client or is_shared:
+                raise RequestRefused(401, f"{_INVALID}: it is of another sign-in")
         user, groups = claims.get(self._rules.user_claim), claims.get(self._rules.groups_claim, [])
         if not isinstance(user, str) or not isinstance(groups, list):
             user, groups = "", []
@@ -173,19 +180,6 @@ class OidcProvider:
         if configuration["issuer"] != issuer:
             raise ValueError("the document is of another provider")
         return dict(configuration)
-
-
-def _check_sign_in(claims: Mapping[str, Any], client: str, nonce: str) -> None:
-    """Check what only the token of a sign-in has.
-
-    Raises:
-        RequestRefused: The token is of another sign-in, or was given to another client.
-    """
-    given, party = claims.get("nonce"), claims.get("azp", client)
-    is_same = isinstance(given, str) and compare_digest(given.encode(), nonce.encode())
-    is_shared = isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and "azp" not in claims
-    if not is_same or party != client or is_shared:
-        raise RequestRefused(401, f"{_INVALID}: it is of another sign-in")
 
 
 def is_protected(url: str) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 
 from flowengine import __version__
 from flowengine.sdk.python.live_types import schema_of
-from flowengine.server.models import Query
 from flowengine.server.problems import MEDIA_TYPE
 from flowengine.server.rights import Right
 from flowengine.server.routes import ROUTES, Route
@@ -93,11 +92,22 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
+    query = _inlined(route.query.model_json_schema(ref_template=_TEMPLATE), schemas)
+    in_query = [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": part.pop("description", ""),
+            "schema": _without_null(part),
+        }
+        for name, part in query.get("properties", {}).items()
+    ]
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": (getdoc(route.answer) or "").partition("\n")[0],
         "description": _need(route),
-        "parameters": [*in_path, *_in_query(route.query, schemas)],
+        "parameters": [*in_path, *in_query],
         "responses": {
             str(route.status): {"description": "the answer", "content": content},
             **{status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS},
@@ -125,20 +135,6 @@ def _need(route: Route) -> str:
     if route.need == "signed":
         return "Needs a signature of the body, as the hook's service makes it."
     return "Needs no credential." if route.need == "public" else "Needs any valid credential."
-
-
-def _in_query(query: type[Query], schemas: dict[str, Any]) -> list[dict[str, Any]]:
-    schema = _inlined(query.model_json_schema(ref_template=_TEMPLATE), schemas)
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "required": False,
-            "description": part.pop("description", ""),
-            "schema": _without_null(part),
-        }
-        for name, part in schema.get("properties", {}).items()
-    ]
 
 
 _TEMPLATE = "#/components/schemas/{model}"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from flowengine.errors import (
     Conflict,
@@ -23,6 +27,7 @@ from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.texts.json_values import plain
 from flowengine.server.refusals import RequestRefused
 
+_log = logging.getLogger("flowengine.server")
 MEDIA_TYPE = "application/problem+json"
 _STATUSES: dict[type[FlowEngineError], int] = {
     UsageError: 400,
@@ -80,3 +85,43 @@ def problem_response(error: FlowEngineError) -> Response:
 def as_json(value: Any) -> bytes:
     """Return a value of the API as JSON."""
     return json.dumps(value, ensure_ascii=False, default=plain).encode("utf-8", "backslashreplace")
+
+
+class MethodsOfPath:
+    """The methods of one path. Every other one is refused with 405, and failures are logged.
+
+    Args:
+        methods: Method → answers a request.
+        show: Returns the response for an error.
+    """
+
+    def __init__(
+        self,
+        methods: Mapping[str, Callable[[Request], Awaitable[Response]]],
+        show: Callable[[FlowEngineError], Response] = problem_response,
+    ) -> None:
+        self._methods = methods
+        self._show = show
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        answer = self._methods.get("GET" if request.method == "HEAD" else request.method)
+        try:
+            if answer is None:
+                allowed = ", ".join(
+                    sorted({*self._methods, *(["HEAD"] if "GET" in self._methods else [])})
+                )
+                raise RequestRefused(
+                    405,
+                    f"this path has no method {request.method}",
+                    hint=f"it has: {allowed}",
+                    headers={"allow": allowed},
+                )
+            response = await answer(request)
+        except FlowEngineError as error:
+            response = self._show(error)
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.url.path)
+            refused = RequestRefused(500, "the server failed", hint="its log has the reason")
+            response = self._show(refused)
+        await response(scope, receive, send)

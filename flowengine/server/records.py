@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 from _thread import RLock
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -62,11 +62,8 @@ CREATE TABLE IF NOT EXISTS audit (
 CREATE TABLE IF NOT EXISTS answers (
     user TEXT, key TEXT, request BLOB NOT NULL, at INTEGER NOT NULL, boot TEXT NOT NULL,
     seed TEXT NOT NULL, status INTEGER, body BLOB, PRIMARY KEY (user, key)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sessions (
-    hash BLOB PRIMARY KEY, token TEXT NOT NULL, form_token TEXT NOT NULL,
-    expires_at INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS signed_in (
-    hash BLOB PRIMARY KEY, user TEXT NOT NULL, groups TEXT NOT NULL, issuer TEXT NOT NULL,
+CREATE TABLE IF NOT EXISTS browsers (
+    hash BLOB PRIMARY KEY, token TEXT NOT NULL, form_token TEXT NOT NULL, signed_in TEXT,
     expires_at INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS uploads (
     user TEXT, sha256 TEXT, name TEXT NOT NULL, size INTEGER NOT NULL, at INTEGER NOT NULL,
@@ -101,6 +98,15 @@ class AccessToken(NamedTuple):
         return "expired" if self.expires_at is not None and self.expires_at <= now else "open"
 
 
+class SignedIn(NamedTuple):
+    """The user of a session that began at an OpenID provider."""
+
+    user: str
+    """As the provider names the user."""
+    groups: Sequence[str]
+    issuer: str
+
+
 class SignedInSession(NamedTuple):
     """A browser that is signed in."""
 
@@ -108,15 +114,8 @@ class SignedInSession(NamedTuple):
     """Name of the token with which the user signed in."""
     form_token: str
     """Each form of the page sends it, which a page of another origin cannot know."""
-
-
-class SignedIn(NamedTuple):
-    """The user of a session that began at an OpenID provider."""
-
-    user: str
-    """As the provider names the user."""
-    groups: tuple[str, ...]
-    issuer: str
+    named: SignedIn | None = None
+    """Whom a provider has named."""
 
 
 class StoredUpload(NamedTuple):
@@ -299,36 +298,26 @@ class ServerRecords:
             now: The time, in milliseconds since 1970.
             user: Whom a provider has named.
         """
-        self._write("DELETE FROM sessions WHERE expires_at <= ?", (now,))
-        self._write("DELETE FROM signed_in WHERE expires_at <= ?", (now,))
+        self._write("DELETE FROM browsers WHERE expires_at <= ?", (now,))
         secret = secrets.token_urlsafe(_BYTES)
-        row = (_digest(secret), token, secrets.token_urlsafe(_BYTES), now + SESSION)
-        if user is not None:
-            groups = json.dumps(user.groups)
-            named = (_digest(secret), user.user, groups, user.issuer, now + SESSION)
-            self._write("INSERT INTO signed_in VALUES (?, ?, ?, ?, ?)", named)
-        self._write("INSERT INTO sessions VALUES (?, ?, ?, ?)", row)
+        row = (_digest(secret), token, secrets.token_urlsafe(_BYTES), user and json.dumps(user))
+        self._write("INSERT INTO browsers VALUES (?, ?, ?, ?, ?)", (*row, now + SESSION))
         return secret
-
-    def find_signed_in(self, secret: str) -> SignedIn | None:
-        """Return whom a provider has named when a session began, or None."""
-        rows = self._read(
-            "SELECT user, groups, issuer FROM signed_in WHERE hash = ?", (_digest(secret),)
-        )
-        return SignedIn(rows[0][0], tuple(json.loads(rows[0][1])), rows[0][2]) if rows else None
 
     def find_session(self, secret: str, now: int) -> SignedInSession | None:
         """Return the session of a cookie, unless it has ended."""
         rows = self._read(
-            "SELECT token, form_token FROM sessions WHERE hash = ? AND expires_at > ?",
+            "SELECT token, form_token, signed_in FROM browsers WHERE hash = ? AND expires_at > ?",
             (_digest(secret), now),
         )
-        return SignedInSession(*rows[0]) if rows else None
+        if not rows:
+            return None
+        token, form_token, named = rows[0]
+        return SignedInSession(token, form_token, named and SignedIn(*json.loads(named)))
 
     def end_session(self, secret: str) -> None:
         """End a session: the user has signed out."""
-        self._write("DELETE FROM sessions WHERE hash = ?", (_digest(secret),))
-        self._write("DELETE FROM signed_in WHERE hash = ?", (_digest(secret),))
+        self._write("DELETE FROM browsers WHERE hash = ?", (_digest(secret),))
 
     # Audit
 
@@ -356,24 +345,21 @@ class ServerRecords:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (at, user, token, address, method, path[:500], status, why and why[:500]),
         )
-        if number % AUDITED_BETWEEN == 0:
-            self._drop_audited()
+        is_checked = number % AUDITED_BETWEEN == 0
+        if is_checked and self._read("SELECT count(*) FROM audit")[0][0] > AUDITED:
+            # First entries of users who have more than half of all are dropped.
+            self._write(
+                "DELETE FROM audit WHERE number IN (SELECT number FROM (SELECT number,"
+                " row_number() OVER (PARTITION BY user ORDER BY number DESC) AS place FROM audit)"
+                " WHERE place > ?)",
+                (AUDITED // 2,),
+            )
+            self._write(
+                "DELETE FROM audit WHERE number <="
+                " (SELECT number FROM audit ORDER BY number DESC LIMIT 1 OFFSET ?)",
+                (AUDITED,),
+            )
         return number
-
-    def _drop_audited(self) -> None:
-        """Drop entries if there are too many: first of users who have more than half of all."""
-        if self._read("SELECT count(*) FROM audit")[0][0] <= AUDITED:
-            return
-        self._write(
-            "DELETE FROM audit WHERE number IN (SELECT number FROM (SELECT number, row_number()"
-            " OVER (PARTITION BY user ORDER BY number DESC) AS place FROM audit) WHERE place > ?)",
-            (AUDITED // 2,),
-        )
-        self._write(
-            "DELETE FROM audit WHERE number <="
-            " (SELECT number FROM audit ORDER BY number DESC LIMIT 1 OFFSET ?)",
-            (AUDITED,),
-        )
 
     def end_act(self, number: int, status: int, why: str | None) -> None:
         """Note in an entry of the audit record how the change ended."""

@@ -33,10 +33,8 @@ _WAIT = (
 _HANDED = ("do", "by", "to", "at")
 _REASON = ("address", "since", "due", "wait", "timers", "signals")
 _ENVIRONMENT = (
-    *(
-        *("id", "kind", "provider", "scope", "owner_id", "execution", "generation", "state"),
-        *("since", "alive"),
-    ),
+    *("id", "kind", "provider", "scope", "owner_id", "execution", "generation", "state", "since"),
+    "alive",
 )
 _GRANT = (
     *("id", "execution", "flow", "tool", "uses", "used", "until", "by", "at", "status"),
@@ -78,7 +76,12 @@ class QuotingEngine:
             except FlowEngineError as error:
                 if self._sees(error):
                     raise
-                raise _without_quotes(error) from None
+                shown = error.without_quotes()
+                if not isinstance(shown, InputError):  # it quotes what was sent
+                    shown.message = without_keys(shown.message, secrets.token_hex())
+                    if shown.hint is not None and _KEYS.search(shown.hint):
+                        shown.hint = None
+                raise shown from None
 
         return method
 
@@ -145,16 +148,6 @@ def without_keys(text: str, execution: str) -> str:
         return f"[~{hashlib.blake2b(named, digest_size=4, key=_SECRET).hexdigest()}]"
 
     return _KEYS.sub(digest, text)
-
-
-def _without_quotes(error: FlowEngineError) -> FlowEngineError:
-    error = error.without_quotes()
-    if isinstance(error, InputError):
-        return error  # it quotes what was sent
-    error.message = without_keys(error.message, secrets.token_hex())
-    if error.hint is not None and _KEYS.search(error.hint):
-        error.hint = None
-    return error
 
 
 def _only(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from starlette.routing import Route as PathRoute
@@ -29,7 +29,6 @@ from flowengine.util.files import make_folder
 FORMAT = "file"
 """`format` of the schema of a file."""
 _FILE = frozenset({"name", "size", "sha256"})
-_ANCHORS = ("$anchor", "$dynamicAnchor")
 
 _NO_PATHS = {
     "properties": {"name": {"$ref": "#"}, "sha256": {"$ref": "#"}},
@@ -82,7 +81,7 @@ def sent_values(
     values = {}
     for name, value in given.items():
         field = _Field(uploads, f"{what} '{name}'", name, schemas.get(name, True), root)
-        values[name] = field.value(value)
+        values[name] = field.value(value, [field.schema])
     return values
 
 
@@ -168,63 +167,51 @@ def is_file(schema: Any) -> bool:
     return schema.get("format") == FORMAT or {"name", "sha256"} <= {*parts}
 
 
-class _Field:
-    """One field of a request.
+class _Field(NamedTuple):
+    """One field of a request."""
 
-    Args:
-        uploads: The files that the sender may name.
-        what: The field, for messages.
-        name: Its name.
-        schema: Its JSON Schema.
-        root: The JSON Schema that contains it.
-    """
+    uploads: Uploads
+    """The files that the sender may name."""
+    what: str
+    """The field, for messages."""
+    name: str
+    schema: Any
+    """Its JSON Schema."""
+    root: Any
+    """The JSON Schema that contains it."""
 
-    def __init__(self, uploads: Uploads, what: str, name: str, schema: Any, root: Any) -> None:
-        self._uploads = uploads
-        self._what = what
-        self._name = name
-        self._schema = schema
-        self._root = root
-
-    def value(self, value: Any) -> Any:
-        """Return the value of the field, with its files."""
-        return self._received(value, [self._schema])
-
-    def _received(self, value: Any, schemas: list[Any]) -> Any:
-        schemas = [*self._flat(schemas)]
-        if any(schema.get("format") == "path" for schema in schemas):
+    def value(self, value: Any, schemas: Iterable[Any]) -> Any:
+        """Return the value of a part of the field, which has these schemas, with its files."""
+        flat = [*self._flat(schemas)]
+        are_files = any(schema.get("format") == FORMAT for schema in flat)
+        if any(schema.get("format") == "path" for schema in flat):
             raise InputError(
-                f"{self._what} is a path on the server's machine, which the API does not accept",
-                field=self._name,
+                f"{self.what} is a path on the server's machine, which the API does not accept",
+                field=self.name,
                 hint="start it with the command line on that machine",
             )
+        if isinstance(value, list):
+            return [self.value(part, _items(flat, at)) for at, part in enumerate(value)]
+        is_refused = False
         if isinstance(value, Mapping):
             digest = value.get("sha256")
             if value.keys() - {"path"} == _FILE and isinstance(digest, str):
-                return self._uploads(digest)
-            if any(schema.get("format") == FORMAT for schema in schemas) or (
-                "path" in value and any(map(is_file, schemas))
-            ):
-                raise self._refused()
-            return {
-                key: self._received(part, [*_members(schemas, key)]) for key, part in value.items()
-            }
-        if isinstance(value, list):
-            return [self._received(part, [*_items(schemas, at)]) for at, part in enumerate(value)]
-        if isinstance(value, str) and any(schema.get("format") == FORMAT for schema in schemas):
-            is_text = any("string" in _types(schema) for schema in schemas if not is_file(schema))
-            if not is_text:
-                raise self._refused()
+                return self.uploads(digest)
+            is_refused = are_files or ("path" in value and any(map(is_file, flat)))
+        elif isinstance(value, str) and are_files:
+            texts = (schema for schema in flat if not is_file(schema))
+            is_refused = not any("string" in _types(schema) for schema in texts)
+        if is_refused:
+            raise InputError(
+                f"{self.what} must name a file that was uploaded, as {{name, size, sha256}}",
+                field=self.name,
+                hint="upload it: POST /v1/artifacts?name=NAME returns these",
+            )
+        if isinstance(value, Mapping):
+            return {key: self.value(part, _members(flat, key)) for key, part in value.items()}
         return value
 
-    def _refused(self) -> InputError:
-        return InputError(
-            f"{self._what} must name a file that was uploaded, as {{name, size, sha256}}",
-            field=self._name,
-            hint="upload it: POST /v1/artifacts?name=NAME returns these",
-        )
-
-    def _flat(self, schemas: list[Any]) -> Iterator[Mapping[str, Any]]:
+    def _flat(self, schemas: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
         """Yield schemas with those that they refer to or combine, each once."""
         pending, seen = [*schemas], set[int]()
         for schema in pending:
@@ -240,8 +227,8 @@ class _Field:
             pending += dependent.values() if isinstance(dependent, Mapping) else ()
             for reference in (schema.get(word) for word in ("$ref", "$dynamicRef")):
                 if isinstance(reference, str):
-                    pending += _referred(self._schema, reference)
-                    pending += _referred(self._root, reference)
+                    pending += _referred(self.schema, reference)
+                    pending += _referred(self.root, reference)
 
 
 def _referred(root: Any, reference: str) -> Iterator[Any]:
@@ -249,7 +236,9 @@ def _referred(root: Any, reference: str) -> Iterator[Any]:
     name = unquote(reference.removeprefix("#"))
     if name and not name.startswith("/"):
         yield from (
-            part for part in _parts(root) if any(part.get(word) == name for word in _ANCHORS)
+            part
+            for part in _parts(root)
+            if any(part.get(word) == name for word in ("$anchor", "$dynamicAnchor"))
         )
         return
     part = root

@@ -1,19 +1,17 @@
 """Streams of the events of an execution, or of all executions (server-sent events).
 
-Each event that is followed is read and encoded once for all readers. The
-newest ones are kept, and each reader sends them at its own pace. One that falls behind continues
-from the journal, and one that accepts nothing is cut off by `protocol.py`. It comes back with the
-number of the last event that it has received.
+Each event that is followed is read and encoded once for all readers. Each reader has a queue of
+them, and sends them at its own pace. One that falls behind continues from the journal, and one
+that accepts nothing is cut off by `protocol.py`. It comes back with the number of the last event
+that it has received.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from itertools import islice
+from functools import partial
 from typing import Any, NamedTuple
 
 from sse_starlette import EventSourceResponse
@@ -40,7 +38,7 @@ def event_source(pieces: AsyncIterator[bytes]) -> EventSourceResponse:
     """Return an answer that lasts, with pieces of server-sent events."""
     # The server ends its streams itself when it stops.
     AppStatus.enable_automatic_graceful_drain = False
-    return EventSourceResponse(pieces, ping=HEARTBEAT_SECONDS, sep="\n")
+    return EventSourceResponse(pieces, ping=15, sep="\n")
 
 
 class Alert:
@@ -132,12 +130,11 @@ class StoreChanges:
 
 
 RECENT_BYTES = 8 * 1024 * 1024
-"""Size of the newest events of an execution that are kept in memory."""
+"""Size of events that are kept in memory for a reader."""
 PIECE_BYTES = 64 * 1024
 """Size from which events are not merged into a piece any more."""
 BATCH = 200
 """Events that are read at once."""
-HEARTBEAT_SECONDS = 15
 LISTEN_SECONDS = 0.04
 """Seconds between two looks for parts of replies that models are writing."""
 LONGEST_SECONDS = 600.0
@@ -158,8 +155,28 @@ class _Event(NamedTuple):
     """Of a stream of all executions, in which each reader sees a different part of it."""
 
 
+class _Queue:
+    """What a feed has for one reader, who takes it at its own pace."""
+
+    def __init__(self) -> None:
+        self.items: list[_Event | bytes] = []
+        self._size = 0
+
+    def put(self, item: _Event | bytes) -> None:
+        """Add an event, or parts of replies. A reader that is far behind reads the journal."""
+        if self._size > RECENT_BYTES:
+            self.take()
+        self._size += len(item if isinstance(item, bytes) else item.piece)
+        self.items.append(item)
+
+    def take(self) -> list[_Event | bytes]:
+        """Return all of it."""
+        items, self.items, self._size = self.items, [], 0
+        return items
+
+
 class _Feed:
-    """The newest events of one execution or of all, for all readers.
+    """The new events of one execution or of all, for all readers.
 
     Args:
         entries: The events, see `Engine.executions.newest`.
@@ -173,48 +190,33 @@ class _Feed:
         first: int = 0,
         replies: ReplyReader | None = None,
     ) -> None:
-        self.readers = 0
+        self.readers: list[_Queue] = []
         self.next = first
         """Number of the next event, or a smaller one."""
         self.has_ended = False
         self._entries = entries
-        self._begin = first
-        self._recent: deque[_Event] = deque()
-        self._size = 0
         self._reading = asyncio.Lock()
         self._replies = replies
-        self._parts: deque[bytes] = deque()
-        self._first_part = 0
-        """Number of the first of the newest parts, which have no number for readers."""
-        self._parts_size = 0
         self._arriving: dict[str, list[bytes]] = {}
         """Address of a step → all parts of the reply that it receives, for new readers."""
         self.changed = Alert()
 
-    @property
-    def first(self) -> int:
-        """Number from which all events are kept."""
-        return self._begin
-
-    def since(self, number: int) -> list[_Event]:
-        """Return the events from a number on, not before `first`."""
-        after = bisect_left(self._recent, number, key=lambda event: event.number)
-        return list(islice(self._recent, after, None))
+    def join(self) -> _Queue:
+        """Return the queue of a new reader, with the parts of replies that are not complete."""
+        queue = _Queue()
+        queue.put(b"".join(map(b"".join, self._arriving.values())))
+        self.readers.append(queue)
+        return queue
 
     async def read(self) -> None:
         """Read all new events."""
         async with self._reading:
             while not self.has_ended:
-                batch, self.has_ended = await on_thread(self._batch)
+                batch, self.has_ended = await on_thread(partial(_batch, self._entries))
                 self.listen()  # first the lines written before these events
                 for event in batch:
-                    self._recent.append(event)
-                    self._size += len(event.piece)
+                    self._give(event)
                     self.next = event.number + 1
-                while self._size > RECENT_BYTES and len(self._recent) > 1:
-                    oldest = self._recent.popleft()
-                    self._begin = oldest.number + 1
-                    self._size -= len(oldest.piece)
                 if batch or self.has_ended:
                     self.changed.give()
                 if len(batch) < BATCH:
@@ -225,46 +227,23 @@ class _Feed:
         new = [] if self._replies is None else self._replies.read()
         for part in new:
             piece = b"event: part\ndata: %s\n\n" % as_json(part)
-            self._parts.append(piece)
-            self._parts_size += len(piece)
+            self._give(piece)
             if part["part"] == "start":
                 self._arriving[part["address"]] = []
             if part["part"] in ("end", "restart"):
                 self._arriving.pop(part["address"], None)
             elif part["address"] in self._arriving:
                 self._arriving[part["address"]].append(piece)
-        while self._parts_size > RECENT_BYTES:
-            self._parts_size -= len(self._parts.popleft())
-            self._first_part += 1
-            self._arriving.clear()
         if new:
             self.changed.give()
 
-    def parts(self, number: int | None) -> tuple[bytes, int]:
-        """Return the parts of replies from a number on, and the number that follows.
-
-        Args:
-            number: None: the parts of those replies that are not complete.
-        """
-        following = self._first_part + len(self._parts)
-        if number is None:
-            return b"".join(map(b"".join, self._arriving.values())), following
-        return b"".join(islice(self._parts, max(0, number - self._first_part), None)), following
+    def _give(self, item: _Event | bytes) -> None:
+        for queue in self.readers:
+            queue.put(item)
 
     def close(self) -> None:
         if self._replies is not None:
             self._replies.close()
-
-    def _batch(self) -> tuple[list[_Event], bool]:
-        """Return the next events, and whether the execution has ended."""
-        events: list[_Event] = []
-        for event in self._entries:
-            if event is None:
-                return events, False
-            events.append(event)
-            if len(events) >= BATCH:
-                return events, False
-        return events, True
 
 
 class _Source(NamedTuple):
@@ -293,13 +272,12 @@ class EventStreams:
         self._changes = changes
         self._feeds: dict[str | None, _Feed] = {}
         self._watching: asyncio.Task[None] | None = None
-        self._listening: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
     def readers(self) -> int:
         """Number of open streams."""
-        return sum(feed.readers for feed in self._feeds.values())
+        return sum(len(feed.readers) for feed in self._feeds.values())
 
     async def response(self, call: ApiCall, last: str | None) -> EventSourceResponse:
         """Return the stream of the events of an execution, or of all executions.
@@ -323,9 +301,8 @@ class EventStreams:
 
     def close(self) -> None:
         self._closed = True
-        for task in (self._watching, self._listening):
-            if task is not None:
-                task.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         for feed in self._feeds.values():
             feed.changed.give()
 
@@ -388,53 +365,43 @@ class EventStreams:
             since: None: from the next event on.
         """
         until = time.monotonic() + LONGEST_SECONDS
-        feed = await self._join(source)
+        feed, queue = await self._join(source)
         try:
             await feed.read()
             if since is None or (source.key is None and since > feed.next):  # of another store
                 since = feed.next
                 yield _skip(since)  # a reader that comes back before the next event misses none
             sent = since
-            position: int | None = None
             while not self._closed and time.monotonic() < until:
-                parts, position = feed.parts(position)
-                yield parts
-                if since < feed.first:
-                    async for event in self._past(source, since, feed):
-                        if piece := source.show(event):
-                            yield piece
-                            sent = event.number + 1
-                        since = event.number + 1
-                    since = max(since, feed.first)
-                elif since < feed.next:
-                    for piece, following in _merged(feed.since(since), source.show):
-                        if piece:
-                            yield piece
-                            sent = following
-                        since = following
-                    since = max(since, feed.next)
-                elif feed.has_ended:
-                    yield _END
-                    return
-                elif feed.parts(position)[1] == position:
+                pieces, size, following = list[bytes](), 0, feed.next
+                async for item in _whole(source, since, queue.take(), following):
+                    if isinstance(item, bytes):
+                        piece = item
+                    elif piece := source.show(item):
+                        sent = item.number + 1
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size >= PIECE_BYTES:
+                        yield b"".join(pieces)
+                        pieces, size = [], 0
+                since = max(since, following)
+                if since - sent >= MOST_SKIPPED:
+                    pieces.append(_skip(since))
+                    sent = since
+                yield b"".join(pieces)
+                if not queue.items and since >= feed.next:
+                    if feed.has_ended:
+                        yield _END
+                        return
                     await feed.changed.wait(min(until, time.monotonic() + CHECKED_EVERY))
-                skip, sent = (_skip(since), since) if since - sent >= MOST_SKIPPED else (b"", sent)
-                yield skip
         finally:
-            self._leave(source, feed)
+            feed.readers.remove(queue)
+            if not feed.readers:
+                feed.close()
+                if self._feeds.get(source.key) is feed:
+                    del self._feeds[source.key]
 
-    async def _past(self, source: _Source, since: int, feed: _Feed) -> AsyncIterator[_Event]:
-        """Yield earlier events, up to the oldest that is kept in memory."""
-        events = source.past(since)
-        while since < feed.first:
-            batch = await on_thread(lambda: list(islice(_there(events), BATCH)))
-            for event in batch:
-                yield event
-            if not batch:
-                return
-            since = batch[-1].number + 1
-
-    async def _join(self, source: _Source) -> _Feed:
+    async def _join(self, source: _Source) -> tuple[_Feed, _Queue]:
         feed = self._feeds.get(source.key)
         if feed is None or feed.has_ended:
             made = await on_thread(source.feed)
@@ -443,54 +410,62 @@ class EventStreams:
                 feed = self._feeds[source.key] = made
             else:
                 made.close()
-        feed.readers += 1
+        queue = feed.join()
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._watch())
-        if self._listening is None or self._listening.done():
-            self._listening = asyncio.get_running_loop().create_task(self._listen())
-        return feed
-
-    def _leave(self, source: _Source, feed: _Feed) -> None:
-        feed.readers -= 1
-        if not feed.readers:
-            feed.close()
-            if self._feeds.get(source.key) is feed:
-                del self._feeds[source.key]
+        return feed, queue
 
     async def _watch(self) -> None:
-        """Read the followed journals whenever a process has committed."""
+        """Read the followed journals when a process has committed, else the arriving replies."""
+        has_changed = True
         while self._feeds:
             number = self._changes.number
             for feed in list(self._feeds.values()):
-                await feed.read()
-            await self._changes.after(number, time.monotonic() + LONGEST_SECONDS)
-
-    async def _listen(self) -> None:
-        """Read the replies that models are writing."""
-        while self._feeds:
-            for feed in list(self._feeds.values()):
-                feed.listen()
-            await asyncio.sleep(LISTEN_SECONDS)
+                if has_changed:
+                    await feed.read()
+                else:
+                    feed.listen()
+            has_changed = await self._changes.after(number, time.monotonic() + LISTEN_SECONDS)
 
 
-def _merged(events: list[_Event], show: Callable[[_Event], bytes]) -> Iterator[tuple[bytes, int]]:
-    """Yield the shown parts of events in larger pieces, each with the number that follows it."""
-    pieces, size = [], 0
-    for event in events:
-        piece = show(event)
-        pieces.append(piece)
-        size += len(piece)
-        if size >= PIECE_BYTES or event is events[-1]:
-            yield b"".join(pieces), event.number + 1
-            pieces, size = [], 0
-
-
-def _there(events: Iterator[_Event | None]) -> Iterator[_Event]:
-    """Yield events until none is new."""
-    for event in events:
+def _batch(entries: Iterator[_Event | None]) -> tuple[list[_Event], bool]:
+    """Return the next events, and whether there will be no others."""
+    events: list[_Event] = []
+    for event in entries:
         if event is None:
-            return
-        yield event
+            return events, False
+        events.append(event)
+        if len(events) >= BATCH:
+            return events, False
+    return events, True
+
+
+async def _whole(
+    source: _Source, since: int, items: list[_Event | bytes], end: int
+) -> AsyncIterator[_Event | bytes]:
+    """Yield the items of a reader, with the events before and between them that it has missed.
+
+    Args:
+        source: Has them.
+        since: Number of the next event.
+        items: The items.
+        end: Number of the event that follows.
+    """
+    for item in (*items, None):
+        if isinstance(item, bytes):
+            yield item
+            continue
+        number = end if item is None else item.number
+        past = source.past(since) if since < number else iter(())
+        while since < number:
+            batch, _ = await on_thread(partial(_batch, past))
+            for event in batch:
+                if event.number < number:
+                    yield event
+            since = min(number, batch[-1].number + 1) if batch else number
+        if item is not None and number == since:
+            yield item
+            since += 1
 
 
 def _of_entry(entry: dict[str, Any] | None) -> _Event | None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.engine import Engine
@@ -133,51 +133,6 @@ class ArrivingPart(NamedTuple):
 
     part: Mapping[str, Any]
     """`{address, part, text?, …}`."""
-
-
-class ReplyPiece(NamedTuple):
-    """A piece of a reply that was not sent before."""
-
-    kind: Literal["text", "reasoning", "broken"]
-    """`broken`: the sent part of the reply is void. It begins again, or is another one."""
-    address: str
-    """Of the step."""
-    agent: str = ""
-    text: str = ""
-
-
-class ArrivingReplies:
-    """Joins the parts of replies that arrive with the journal, which has the complete replies."""
-
-    KINDS: ClassVar[tuple[Literal["reasoning", "text"], ...]] = ("reasoning", "text")
-
-    def __init__(self) -> None:
-        self._sent: dict[str, dict[str, str]] = {}
-        """Address of a step → the sent part of its reply, by kind."""
-
-    def pieces(self, part: AgentPart | ArrivingPart) -> Iterator[ReplyPiece]:
-        """Yield the additions of a part to the replies."""
-        if isinstance(part, ArrivingPart):
-            yield from self._arriving(part.part)
-        elif part.kind == "reply":
-            whole: dict[str, str] = {kind: getattr(part.reply, kind) for kind in self.KINDS}
-            sent = self._sent.pop(part.step, {})
-            if not all(whole[kind].startswith(text) for kind, text in sent.items() if whole[kind]):
-                yield ReplyPiece("broken", part.step)
-                sent = {}
-            for kind in self.KINDS:
-                if rest := whole[kind][len(sent.get(kind, "")) :]:
-                    yield ReplyPiece(kind, part.step, part.agent, rest)
-
-    def _arriving(self, part: Mapping[str, Any]) -> Iterator[ReplyPiece]:
-        kind, address = part["part"], part["address"]
-        if kind == "restart":
-            if self._sent.pop(address, None) is not None:
-                yield ReplyPiece("broken", address)
-        elif kind in self.KINDS and part["text"]:
-            sent = self._sent.setdefault(address, {})
-            sent[kind] = sent.get(kind, "") + part["text"]
-            yield ReplyPiece(kind, address, part.get("agent", ""), part["text"])
 
 
 class Talk:

@@ -148,34 +148,6 @@ def test_an_interrupt_while_the_event_loop_is_made_is_told_in_one_line(
     )
 
 
-def test_an_interrupt_waits_until_a_module_is_imported(flowengine: CommandLine) -> None:
-    """Libraries in Rust end their import with a panic otherwise."""
-    flowengine.write("sitecustomize.py", INTERRUPTING)
-    text = "flowengine: 1\nid: own\nsteps: [{id: a, run: 'true'}, {id: b, run: sleep 60}]\n"
-    flow = flowengine.write("flow.yaml", text)
-    process = flowengine.spawn("run", str(flow), env={**os.environ, "PYTHONPATH": "."})
-    _, err = process.communicate(timeout=60)
-
-    assert (flowengine.folder / "imported").exists()
-    assert process.returncode == 130
-    assert "interrupted; saved as " in err
-
-
-INTERRUPTING = """
-import os, signal, sys
-
-
-class Finder:
-    def find_spec(name, path, target=None):
-        if name == "jsonschema_rs":
-            os.kill(os.getpid(), signal.SIGINT)
-            open("imported", "w").close()
-
-
-sys.meta_path.insert(0, Finder)
-"""
-
-
 @also_served
 def test_a_reader_that_goes_away_is_no_error(flowengine: CommandLine, failed: str) -> None:
     process = flowengine.spawn("list")

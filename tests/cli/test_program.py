@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from flowengine.cli.parsing.command_table import COMMANDS, load, parser_of
-from flowengine.cli.reference import MARK, reference
 from flowengine.cli.tab_completion import choices, steps, waits, whole_parser
+from scripts.cli_reference import MARK, reference
 from tests.cli.conftest import CommandLine
 from tests.rows import each_row
 
@@ -57,7 +57,7 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
     page = (ROOT / "docs" / "cli.md").read_text()
 
     assert MARK + page.partition(MARK)[2] == reference(), (
-        "make it again: python -m flowengine.cli.reference docs/cli.md"
+        "make it again: python -m scripts.cli_reference docs/cli.md"
     )
 
 

@@ -317,7 +317,7 @@ def test_a_forged_state_gives_nothing(api: Api) -> None:
         "of another execution"
         in call("expense", CallProgress(other, passed).sealed())["error"]["detail"]
     )
-    for text in ("", "[]", "{", '{"execution": 1, "passed": []}', "[" * 5000, '{"execution": "a"}'):
+    for text in ("", "[]", "{", '{"execution": 1, "passed": []}', "[" * 5000):
         with pytest.raises(ExceptionGroup) as refused:
             call("expense", text)
         assert refused.group_contains(MCPError, match="requestState")

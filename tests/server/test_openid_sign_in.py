@@ -106,7 +106,7 @@ def test_a_user_signs_in_with_the_provider_and_out(api: Api) -> None:
                "cookie": f"flowengine_session={visitor.cookies['flowengine_session']}"}  # fmt: skip
     api.response("POST", "/sign-out", token=None, headers=headers, content=urlencode(form).encode())
     assert api.application.identity.of_session(visitor.cookies["flowengine_session"]) is None
-    assert "zoe" not in str(api.records._read("SELECT * FROM signed_in", ()))
+    assert "zoe" not in str(api.records._read("SELECT * FROM browsers", ()))
 
 
 def test_no_address_drops_the_sign_ins_of_others(api: Api, limits: Limits) -> None:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from jwt.algorithms import ECAlgorithm
 
 from flowengine.errors import UsageError
+from flowengine.server.guard import Rates
 from flowengine.server.identity import FAILURES
 from flowengine.server.oidc import OidcProvider
 from flowengine.server.refusals import RequestRefused
@@ -184,9 +185,7 @@ def forged() -> Iterator[str]:
 
 
 def test_forged_tokens_are_refused(api: Api, limits: Limits) -> None:
-    from flowengine.server import identity
-
-    limits(identity, FAILURES=1000)
+    api.application.identity._failures = Rates(1000, at_once=1000)
     for number, one in enumerate(forged()):
         answer = api.response(
             "GET", "/v1/me", token=None, headers={"authorization": f"Bearer {one}"}

@@ -246,7 +246,7 @@ def test_a_session_ends_with_its_token(api: Api, ben: Browser) -> None:
     assert ben("GET", "/approvals").status_code == 200
     api.records.revoke_token(name, 1)
     assert ben("GET", "/approvals").status_code == 303
-    stored = "".join(map(str, api.records._read("SELECT * FROM sessions")))
+    stored = "".join(map(str, api.records._read("SELECT * FROM browsers")))
     assert ben.cookie.partition("=")[2] not in stored
 
 

@@ -163,7 +163,7 @@ def test_the_form_of_another_page_leaves_no_file(api: Api, monkeypatch: pytest.M
         (b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nhalf', 422),
         (b"--x\r\n" + b"A" * 20_000 + b": b\r\n\r\nc\r\n--x--\r\n", 422),
         (b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 600 + b"--x--", 422),
-        (b"--x\r\n\r\n" + b"y" * (LARGEST_BODY + 1) + b"\r\n--x--\r\n", 413),
+        (b"--x\r\n\r\n" + b"y" * (LARGEST_BODY + 1) + b"\r\n--x--\r\n", 422),
     ],
 )
 def test_what_is_no_form_is_refused(api: Api, body: bytes, code: int) -> None:
@@ -176,8 +176,8 @@ def test_what_is_no_form_is_refused(api: Api, body: bytes, code: int) -> None:
     assert incoming(api) == []
     text = b"a=" + b"b" * LARGEST_BODY
     plain = posted(owner, "/flows/claim", text, "application/x-www-form-urlencoded")
-    assert plain.status_code == 413
-    assert posted(owner, "/flows/claim", b"", "multipart/form-data").status_code == 415
+    assert plain.status_code == 422
+    assert posted(owner, "/flows/claim", b"", "multipart/form-data").status_code == 422
 
 
 @pytest.mark.parametrize(

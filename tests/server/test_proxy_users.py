@@ -155,7 +155,7 @@ def test_a_project_cannot_name_a_proxy(tmp_path: Path) -> None:
 
 def test_each_identity_has_its_own_allowance() -> None:
     now = [0.0]
-    rates = Rates(60, lambda: now[0])
+    rates = Rates(60, now=lambda: now[0])
     for _ in range(20):
         rates.count("user:ben", "a")
     with pytest.raises(RequestRefused) as refused:
@@ -175,7 +175,7 @@ def test_each_identity_has_its_own_allowance() -> None:
 
 # Shows V23
 def test_requests_beyond_the_allowance_are_refused_on_the_api_and_the_page(api: Api) -> None:
-    api.application._rates = Rates(3, lambda: 0.0)
+    api.application._rates = Rates(3, now=lambda: 0.0)
     api("GET", "/v1/executions", token=None, headers=named("ben"), code=200)
     answer = api.response("GET", "/v1/executions", token=None, headers=named("ben"))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "20")

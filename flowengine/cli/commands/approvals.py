@@ -167,7 +167,13 @@ flowengine grants --revoke a7f3""",
 )
 def grants_command(session: CliSession, arguments: Namespace) -> None:
     if arguments.revoke is not None:
-        return _revoke(session, arguments)
+        revoked = session.engine.approvals.revoke(arguments.revoke, by=arguments.by)
+        if arguments.json:
+            return out_json(revoked)
+        if not arguments.quiet:
+            short = session.short_wait(revoked["id"])
+            err(f"{short} was revoked: calls of {revoked['tool']!r} ask again")
+        return None
     grants = session.engine.approvals.grants(arguments.execution)
     if arguments.json:
         return out_json(grants)
@@ -181,12 +187,3 @@ def grants_command(session: CliSession, arguments: Namespace) -> None:
         row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
         rows.append([*row, when(grant.get("until", "-")), grant["by"], args])
     out_table(rows, "ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS")
-
-
-def _revoke(session: CliSession, arguments: Namespace) -> None:
-    grant = session.engine.approvals.revoke(arguments.revoke, by=arguments.by)
-    if arguments.json:
-        out_json(grant)
-    elif not arguments.quiet:
-        short = session.short_wait(grant["id"])
-        err(f"{short} was revoked: calls of {grant['tool']!r} ask again")

@@ -121,8 +121,9 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
         assert model is not None
         out_text(expanded(model).rstrip("\n"))
     elif not arguments.quiet and not (diagnostics and arguments.strict):
-        out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
-        for why in [] if flow is None else (*_empty_groups(flow), *_missing_for_models(flow)):
+        steps = "" if flow is None else LoadedFlow(flow, "").on_host
+        out(printable(f"{path}: ok{steps and f', unsandboxed on this host: {steps}'}"))
+        for why in [] if flow is None else _missing_here(flow):
             err(f"{paint('warning:', 'yellow')} {path}: {why}")
     return 3 if diagnostics and arguments.strict else 0, diagnostics
 
@@ -154,20 +155,16 @@ def _check_rules(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]
     return 3 if is_refused else 0, warnings
 
 
-def _missing_for_models(compiled: CompiledFlow) -> list[str]:
-    """Return why the models that a flow names cannot be called on this machine."""
+def _missing_here(compiled: CompiledFlow) -> Iterator[str]:
+    """Yield what a flow needs on this machine: members of its groups, and packages for models."""
+    if named := dict.fromkeys(_assigned_groups(compiled)):
+        yield from load_settings(project_folder()).without_members(named).values()
     agents: Any = [step["task"]["agent"] for step in compiled["steps"] if step.get("kind") == TURN]
     models = [entry for agent in agents for entry in agent.get("offers", {}).values()]
-    named = {name for one in models for name in (one["model"], *one["fallbacks"]) if name}
-    called = sorted(name for name in named if not name.startswith(f"{SCRIPTED}/"))
-    why = models_missing() if called else ""
-    return [f"{', '.join(called)}: {why}"] if why else []
-
-
-def _empty_groups(compiled: CompiledFlow) -> list[str]:
-    """Return why groups that approvals name as assignees have no members on this machine."""
-    named = dict.fromkeys(_assigned_groups(compiled))
-    return list(load_settings(project_folder()).without_members(named).values()) if named else []
+    names = {name for one in models for name in (one["model"], *one["fallbacks"]) if name}
+    called = sorted(name for name in names if not name.startswith(f"{SCRIPTED}/"))
+    if called and (why := models_missing()):
+        yield f"{', '.join(called)}: {why}"
 
 
 def _assigned_groups(compiled: CompiledFlow) -> Iterator[str]:
@@ -181,11 +178,6 @@ def _assigned_groups(compiled: CompiledFlow) -> Iterator[str]:
             left += [(item, is_assignee) for item in part]
         elif is_assignee and isinstance(part, str) and part.startswith("group:"):
             yield part
-
-
-def _host_steps(compiled: CompiledFlow) -> str:
-    steps = LoadedFlow(compiled, "").on_host
-    return printable(f", unsandboxed on this host: {steps}") if steps else ""
 
 
 def _explain(arguments: Namespace) -> int:

@@ -181,7 +181,12 @@ flowengine deploy --remove report""",
 def deploy_command(arguments: Namespace) -> None:
     """Deploy them, once all of them have proved valid, and show what starts them."""
     if arguments.remove:
-        return _remove(arguments)
+        with CliSession(arguments) as session:
+            undeploy = session.engine.flows.undeploy
+            removed = [version for name in arguments.flows for version in undeploy(name)]
+        if arguments.json:
+            return out_json(removed)
+        return None if arguments.quiet else err(f"no longer deployed: {', '.join(removed)}")
     with CliSession(arguments, make=arguments.flows[0]) as session:
         flows = [load(session, flow) for flow in arguments.flows]
         for flow in [] if session.is_served else flows:
@@ -190,19 +195,10 @@ def deploy_command(arguments: Namespace) -> None:
                 names = ", ".join(flow.modules)
                 err(f"{flow.id} imports from this host, not from the store: {names}")
         deployed = [session.engine.flows.deploy(flow) for flow in flows]
-        out_json(deployed) if arguments.json else show(session, deployed)
-
-
-def _remove(arguments: Namespace) -> None:
-    """Remove deployed flows, or versions of them."""
-    with CliSession(arguments) as session:
-        removed = [
-            version for name in arguments.flows for version in session.engine.flows.undeploy(name)
-        ]
-    if arguments.json:
-        out_json(removed)
-    elif not arguments.quiet:
-        err(f"no longer deployed: {', '.join(removed)}")
+        if arguments.json:
+            return out_json(deployed)
+        show(session, deployed)
+        return None
 
 
 @command(

@@ -45,7 +45,15 @@ def diff_command(session: CliSession, arguments: Namespace) -> int:
     """
     names = arguments.execution, arguments.other_execution
     if any(map(_is_flow, names)):
-        return _diff_flows(session, names)
+        texts, hashes = zip(*(_defined(session, name) for name in names), strict=True)
+        before, after = (text.splitlines() for text in texts)
+        lines = list(unified_diff(before, after, *names, lineterm=""))
+        if arguments.json:
+            out_json({"same": not lines, "hashes": hashes, "lines": lines})
+        else:
+            for line in lines:
+                out(line)
+        return DIFFER if lines else SAME
     difference = session.engine.executions.diff(*names)
     if arguments.json:
         out_json(difference)
@@ -59,19 +67,6 @@ def _is_flow(name: str) -> bool:
     """Return whether a name cannot be that of an execution."""
     is_file = name.endswith((".yaml", ".yml")) or os.path.isfile(name) or names_python(name)
     return is_file or "@" in name
-
-
-def _diff_flows(session: CliSession, names: tuple[str, str]) -> int:
-    """Compare two flows as text, and return the exit code."""
-    texts, hashes = zip(*(_defined(session, name) for name in names), strict=True)
-    before, after = (text.splitlines() for text in texts)
-    lines = list(unified_diff(before, after, *names, lineterm=""))
-    if session.arguments.json:
-        out_json({"same": not lines, "hashes": hashes, "lines": lines})
-    else:
-        for line in lines:
-            out(line)
-    return DIFFER if lines else SAME
 
 
 def _defined(session: CliSession, name: str) -> tuple[str, str]:

@@ -80,7 +80,15 @@ def eval_command(arguments: Namespace) -> int:
             if not (earlier := run_on_new_loop(old.judge_again())):
                 raise NotFound(f"no trial of these cases belongs to '{before}'")
         again = session.command("eval", arguments.file, "--id", id)
-        _introduce(arguments, id, evaluation.outdated())
+        outdated = evaluation.outdated()
+        if not arguments.quiet:
+            err(f"evaluation {id}")
+        if outdated:
+            those = "1 trial" if outdated == 1 else f"{outdated} trials"
+            err(
+                f"{paint('warning:', 'yellow')} {those} of '{id}' ran before the flow changed. "
+                "To run the changed flow, choose another --id"
+            )
         try:
             trials = run_on_new_loop(evaluation.run(lambda trial: _report(arguments, trial)))
         except KeyboardInterrupt:
@@ -102,18 +110,6 @@ def eval_command(arguments: Namespace) -> int:
             err(f"to continue once nothing waits: {again}")
         return EXIT_CODES["waiting"]
     return EXIT_CODES["failed"] if report.too_low or _count(trials, "not run") else 0
-
-
-def _introduce(arguments: Namespace, id: str, outdated: int) -> None:
-    """Report the id of the evaluation, and how many trials ran another version of the flow."""
-    if not arguments.quiet:
-        err(f"evaluation {id}")
-    if outdated:
-        those = "1 trial" if outdated == 1 else f"{outdated} trials"
-        err(
-            f"{paint('warning:', 'yellow')} {those} of '{id}' ran before the flow changed. To run "
-            "the changed flow, choose another --id"
-        )
 
 
 def _add_case(arguments: Namespace, plan: EvalPlan) -> int:

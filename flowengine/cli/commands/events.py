@@ -13,7 +13,6 @@ from flowengine.cli.terminal.output import (
     flush,
     out,
     out_json,
-    out_json_line,
 )
 from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.texts.visible_text import printable
@@ -50,11 +49,8 @@ def events_command(session: CliSession, arguments: Namespace) -> None:
         step=arguments.step,
     )
     for entry in entries:
-        if arguments.json:
-            out_json_line(entry)
-        else:
-            out(line(entry))
-            flush()
+        out_json(entry) if arguments.json else out(line(entry))
+        flush()
 
 
 def line(entry: dict[str, Any]) -> str:

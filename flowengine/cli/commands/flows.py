@@ -22,8 +22,6 @@ from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.texts.visible_text import printable
 from flowengine.util.blocking import run_on_new_loop
 
-_HASH_SHOWN = 12
-
 
 @session_command(
     "list the deployed flows, with the signals and schedules that start them",
@@ -48,7 +46,7 @@ def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
     for flow in flows:
         starts = session.engine.flows.starts(flow["flow"]) if flow["current"] else []
         for by in [_started_by(start) for start in starts] or ["-"]:
-            row = [flow["flow"], flow["version"], flow["hash"][:_HASH_SHOWN]]
+            row = [flow["flow"], flow["version"], flow["hash"][:12]]
             rows.append([*row, when(flow["deployed_at"]), by])
     if rows:
         out_table(rows, "FLOW", "VERSION", "HASH", "DEPLOYED", "STARTED BY")
@@ -150,11 +148,15 @@ def flows_schedule_command(arguments: Namespace) -> int:
     if arguments.since is not None:
         arguments.linger = 0.0  # an execution that waits makes room for the next time
     with CliSession(arguments) as session:
-        if arguments.now:
-            return _run_now(session, arguments)
         if arguments.since is not None:
             return _run_past(session, arguments)
-        return _schedules(session, arguments)
+        if not arguments.now:
+            return _schedules(session, arguments)
+        execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
+        if arguments.no_resume or session.is_served:
+            leave_recorded(session, [execution])
+            return 0
+        return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
 def _schedules(session: CliSession, arguments: Namespace) -> int:
@@ -176,14 +178,6 @@ def _schedules(session: CliSession, arguments: Namespace) -> int:
     if not starts:
         err(f"{arguments.flow} has no schedules")
     return 0
-
-
-def _run_now(session: CliSession, arguments: Namespace) -> int:
-    execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
-    if arguments.no_resume or session.is_served:
-        leave_recorded(session, [execution])
-        return 0
-    return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
 def _run_past(session: CliSession, arguments: Namespace) -> int:

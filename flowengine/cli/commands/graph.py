@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from os.path import isfile
 from typing import Any
@@ -19,6 +20,13 @@ from flowengine.engines.flows import load
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.shapes import Sound
 
+_FORMATS: dict[str, Callable[[Drawn], str]] = {
+    "mermaid": lambda flow: mermaid(flow.picture),
+    "dot": lambda flow: dot(flow.picture),
+    "svg": lambda flow: svg(flow.picture),
+    "graphml": graphml,
+}
+
 
 @command(
     "draw the compiled graph of a file or a deployed flow, or of an execution with its state",
@@ -34,7 +42,7 @@ flowengine graph expense.yaml --format graphml > expense.graphml""",
     arg(
         "--format",
         "as a picture: mermaid (default), dot, svg, or as data: graphml, or JSON with --json",
-        choices=["mermaid", "dot", "svg", "graphml"],
+        choices=_FORMATS,
         default="mermaid",
     ),
 )
@@ -43,18 +51,7 @@ def graph_command(arguments: Namespace) -> None:
         flow = _found(arguments, stack)
         if arguments.json:
             return out_json(node_link(flow))
-        out_text(_as_text(flow, arguments.format).rstrip("\n"))
-
-
-def _as_text(flow: Drawn, format: str) -> str:
-    if format == "graphml":
-        return graphml(flow)
-    if format == "mermaid":
-        return mermaid(flow.picture)
-    if format == "dot":
-        return dot(flow.picture)
-
-    return svg(flow.picture)
+        out_text(_FORMATS[arguments.format](flow).rstrip("\n"))
 
 
 def _found(arguments: Namespace, stack: ExitStack) -> Drawn:
@@ -81,33 +78,25 @@ def _kept(session: CliSession, what: str, stack: ExitStack) -> Drawn:
 
     An execution with this id comes first, then a flow, then an execution whose id begins so.
     """
+    engine: Any = session.engine
     missing: FlowEngineError | None = None
     execution = ""
     try:
-        execution = session.engine.executions.find(what)
+        execution = engine.executions.find(what)
     except (NotFound, UsageError) as error:  # none, or several
         missing = error
     if execution != what and is_deployed(what):
         with suppress(NotFound):
-            return _of_flow(session, what, stack)
+            if session.is_served:
+                return read_node_link(engine.flows.graph(what))
+            flow = engine.flows.find(what)
+            stack.enter_context(Sound(f"flow {flow.form}"))
+            return drawn(flow)
     if missing is not None:
         raise missing
-    return _of_execution(session, execution, stack)
-
-
-def _of_flow(session: CliSession, name: str, stack: ExitStack) -> Drawn:
     if session.is_served:
-        client: Any = session.engine
-        return read_node_link(client.flows.graph(name))
-    flow = session.engine.flows.find(name)
-    stack.enter_context(Sound(f"flow {flow.form}"))
-    return drawn(flow)
-
-
-def _of_execution(session: CliSession, id: str, stack: ExitStack) -> Drawn:
-    if session.is_served:
-        client: Any = session.engine
-        return read_node_link(client.executions.graph(id))
-    flow, statuses = session.flow_of(id), statuses_of(session.engine.executions.show(id)["steps"])
+        return read_node_link(engine.executions.graph(execution))
+    flow = session.flow_of(execution)
+    statuses = statuses_of(engine.executions.show(execution)["steps"])
     stack.enter_context(Sound(f"flow {flow.form}"))
     return drawn(flow, statuses)

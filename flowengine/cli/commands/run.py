@@ -49,7 +49,11 @@ def run_command(arguments: Namespace) -> int:
     named = read.model_named(arguments.model)
     with named, CliSession(arguments, make=arguments.flow) as session:
         if session.is_served:
-            return _start_there(session, arguments, labels)
+            client: Any = session.engine
+            schemas = client.flows.show(arguments.flow)["inputs"]
+            inputs = read.inputs(schemas, arguments.input) | _files(session, arguments)
+            id = client.start(arguments.flow, inputs, id=arguments.id, labels=labels)
+            return _report_id(session, id)
         flow = load(session, arguments.flow)
         inputs = read.inputs(flow.inputs, arguments.input) | _files(session, arguments)
         if arguments.id is not None:
@@ -80,14 +84,6 @@ def _files(session: CliSession, arguments: Namespace) -> dict[str, Any]:
             kept = store.hold_artifact(Path(path), os.path.basename(path))
             inputs[name] = {"path": str(store.fetch_artifact(kept.sha256)), **kept._asdict()}
     return inputs
-
-
-def _start_there(session: CliSession, arguments: Namespace, labels: Mapping[str, str]) -> int:
-    """Have a server record an execution of a deployed flow, and print its id."""
-    client: Any = session.engine
-    schemas = client.flows.show(arguments.flow)["inputs"]
-    inputs = read.inputs(schemas, arguments.input) | _files(session, arguments)
-    return _report_id(session, client.start(arguments.flow, inputs, id=arguments.id, labels=labels))
 
 
 def _report_id(session: CliSession, execution: str) -> int:

@@ -43,7 +43,7 @@ from flowengine.cli.views.waits import (
     undecidable,
     undelivered,
 )
-from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo, StepOrder
+from flowengine.engines.infos import BudgetInfo, ExecutionInfo, StepInfo, StepOrder
 from flowengine.engines.results import WaitInfo
 from flowengine.errors import NotFound, UsageError
 from flowengine.flow.export.yaml_text import entry, inline
@@ -338,8 +338,10 @@ def why_command(session: CliSession, arguments: Namespace) -> None:
         for timer in reason.get("timers", []):
             late = " (overdue)" if is_overdue(timer["due"]) else ""
             out(f"  {timer['what']:11} {when(timer['due'])}{late}")
-        for why in _nobody(session, reason):
-            out(f"  {'nobody':11} {why}")
+        if "nobody" in reason:
+            whys = undecidable(session, session.engine.approvals.show(reason["wait"]))
+            for why in whys or [printable(reason["nobody"])]:
+                out(f"  {'nobody':11} {why}")
         commands = reason.get("commands", {})
         for name in ("since", "due", "wakes", "command"):
             if reason.get(name) and not (commands and name == "command"):
@@ -348,12 +350,3 @@ def why_command(session: CliSession, arguments: Namespace) -> None:
                 out(f"  {name:11} {text}{late}")
         for choice, command in commands.items():
             out(f"  {choice:11} {command}")
-
-
-def _nobody(session: CliSession, reason: Reason) -> list[str]:
-    """Return why no user is allowed to decide on a branch's wait."""
-    if "nobody" not in reason:
-        return []
-    return undecidable(session, session.engine.approvals.show(reason["wait"])) or [
-        printable(reason["nobody"])
-    ]

@@ -14,7 +14,6 @@ from flowengine.errors import FlowFileError, UsageError
 from flowengine.testing.suite import CaseOutcome, SuiteReport, find, run_file
 
 FAILED = 1
-INVALID = 3
 
 
 @command(
@@ -95,7 +94,7 @@ def _play(arguments: Namespace) -> int:
         passed = f"{len(outcomes) - failed} passed"
         out(f"{passed}, {failed} failed" if failed else passed)
     if broken:
-        return INVALID
+        return FlowFileError.exit_code
     return 0 if all(report.passed for report in reports) else FAILED
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from contextlib import closing
-from functools import partial
 from typing import Any
 
 from flowengine.cli.parsing import arguments as read
@@ -61,7 +60,21 @@ def tokens_create_command(arguments: Namespace) -> None:
                 expires_in=None if arguments.expires is None else int(arguments.expires),
             )
         else:
-            token = _created_here(arguments, session, user)
+            engine = session.engine
+            now = int(time.time() * 1000)
+            expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
+            flows = tuple(arguments.flow) or ("*",)
+            scope = arguments.role and Access(arguments.role, flows, arguments.content)
+            with closing(_records(session)) as records:
+                token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
+            if not access_of(user, engine.user, engine.settings):
+                entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
+                limits = {"flows": arguments.flow} if arguments.flow else {}
+                what = f"{user} has no rights, so the token has none. To give some, for example:"
+                err(f"warning: {what}")
+                err(f"  add to {settings_file()}")
+                err("    access:")
+                err(f"      - {inline({**entry, **limits})}")
     if arguments.json:
         return out_json({"name": arguments.name, "user": user, "token": token})
     if not arguments.quiet:
@@ -69,29 +82,14 @@ def tokens_create_command(arguments: Namespace) -> None:
     out(token)
 
 
-def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
-    """Create the token of a server over this store."""
-    engine = session.engine
-    now = int(time.time() * 1000)
-    expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
-    flows = tuple(arguments.flow) or ("*",)
-    scope = arguments.role and Access(arguments.role, flows, arguments.content)
-    with closing(_records(session)) as records:
-        token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
-    if not access_of(user, engine.user, engine.settings):
-        entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
-        limits = {"flows": arguments.flow} if arguments.flow else {}
-        err(f"warning: {user} has no rights, so the token has none. To give some, for example:")
-        err(f"  add to {settings_file()}")
-        err("    access:")
-        err(f"      - {inline({**entry, **limits})}")
-    return token
-
-
 @session_command("list the tokens for the API, without their secrets", "flowengine tokens list")
 def tokens_list_command(session: CliSession, arguments: Namespace) -> None:
     served: Any = session.engine
-    views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
+    if session.is_served:
+        views: list[Any] = served.tokens()
+    else:
+        with closing(_records(session)) as records:
+            views = [token_view(token, int(time.time() * 1000)) for token in records.tokens()]
     if arguments.json:
         return out_json(views)
     if not views:
@@ -104,13 +102,6 @@ def tokens_list_command(session: CliSession, arguments: Namespace) -> None:
     out_table(rows, "NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED")
 
 
-def _tokens_here(session: CliSession) -> list[Any]:
-    """Return the tokens of a server over this store."""
-    now = int(time.time() * 1000)
-    with closing(_records(session)) as records:
-        return [token_view(token, now) for token in records.tokens()]
-
-
 @session_command(
     "revoke a token for the API: a running server refuses it from then on",
     "flowengine tokens revoke ci",
@@ -118,19 +109,16 @@ def _tokens_here(session: CliSession) -> list[Any]:
 )
 def tokens_revoke_command(session: CliSession, arguments: Namespace) -> None:
     served: Any = session.engine
-    revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)
-    view = revoke(arguments.name)
+    if session.is_served:
+        view = served.revoke_token(arguments.name)
+    else:
+        now = int(time.time() * 1000)
+        with closing(_records(session)) as records:
+            view = token_view(records.revoke_token(arguments.name, now), now)
     if arguments.json:
         out_json(view)
     elif not arguments.quiet:
         err(f"revoked {arguments.name}")
-
-
-def _revoked_here(session: CliSession, name: str) -> Any:
-    """Revoke the token of a server over this store."""
-    now = int(time.time() * 1000)
-    with closing(_records(session)) as records:
-        return token_view(records.revoke_token(name, now), now)
 
 
 def _records(session: CliSession) -> ServerRecords:

@@ -206,12 +206,9 @@ class Dialogue:
         err()
         for line in details(self._session, wait):
             err(line)
-        choice: Mapping[str, Any] | None = None
-        answer: dict[str, Any] = {}
         while True:
-            if choice is None:
-                choice = self._choice(wait)
-                answer = self._filled(wait, choice)
+            choice = self._choice(wait)
+            answer = self._filled(wait, choice)
             try:
                 if wait.get("claim"):
                     self._session.engine.approvals.claim(wait["id"])
@@ -220,13 +217,8 @@ class Dialogue:
                 self._session.engine.approvals.decide(
                     wait["id"], choice["id"], **answer, resume=False
                 )
-            except LoginFailed as error:
+            except (LoginFailed, InputError) as error:
                 show_error(error)
-                choice = None
-            except InputError as error:
-                show_error(error)
-                if not self._corrected(wait, choice, answer, error.field):
-                    choice = None
             except (Conflict, NotFound) as error:
                 show_error(error)
                 return False
@@ -259,7 +251,14 @@ class Dialogue:
         answer: dict[str, Any] = {}
         approves = choice.get("counts_as") == "approve"
         if approves and wait.get("edit") and self._asks_for_optional_parts:
-            answer["edit"] = self._edits(wait)
+            # Ask for the new value of each editable field. Enter keeps the old one.
+            subject, allowed = wait.get("subject"), wait["edit"]
+            if allowed is True:
+                allowed = list(subject) if isinstance(subject, dict) else []
+            edits: dict[str, Any] = {}
+            for name in allowed:
+                self._edit(wait, name, edits)
+            answer["edit"] = edits
         if approves and "form" in wait:
             answer["form"] = self._form(wait["form"])
         if (wait["kind"] == "question" and choice["id"] == "result") or (
@@ -271,36 +270,6 @@ class Dialogue:
             answer["comment"] = self._field("comment", "", required=comment == "required")
         return answer
 
-    def _corrected(
-        self, wait: WaitInfo, choice: Mapping[str, Any], answer: dict[str, Any], refused: str
-    ) -> bool:
-        """Ask again for the one part of an answer that was refused.
-
-        Args:
-            wait: The question.
-            choice: Its choice, which stands.
-            answer: The answer, which is changed in place.
-            refused: The refused field, as a dotted path.
-
-        Returns:
-            Whether it was asked for. If not, it is unknown which part does not fit.
-        """
-        name = refused.partition(".")[0].partition("[")[0]
-        fields = wait.get("form", {}).get("properties", {})
-        if refused in answer.get("edit", {}):
-            self._edit(wait, refused, answer["edit"])
-        elif "form" in answer and name in fields:
-            self._form_field(wait["form"], name, answer["form"])
-        elif "value" in answer and not (fields or answer.get("edit")):
-            answer["value"] = self._value(wait)
-        elif refused == "comment":
-            answer["comment"] = self._field(
-                "comment", "", required=choice.get("comment") == "required"
-            )
-        else:
-            return False
-        return True
-
     def _value(self, wait: WaitInfo) -> Any:
         """Ask for the result of a step or call, which is of the declared type."""
         what = "output of the step" if wait["kind"] == "question" else "result instead of the call"
@@ -311,16 +280,6 @@ class Dialogue:
                 return supplied_value(wait, text, noun)
             except InputError as error:
                 show_error(error)
-
-    def _edits(self, wait: WaitInfo) -> dict[str, Any]:
-        """Ask for the new value of each editable field. Enter keeps the old one."""
-        subject, allowed = wait.get("subject"), wait["edit"]
-        if allowed is True:
-            allowed = list(subject) if isinstance(subject, dict) else []
-        edits: dict[str, Any] = {}
-        for name in allowed:
-            self._edit(wait, name, edits)
-        return edits
 
     def _edit(self, wait: WaitInfo, name: str, edits: dict[str, Any]) -> None:
         """Ask for the new value of a field. Enter keeps the old one."""

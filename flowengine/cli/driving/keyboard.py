@@ -39,7 +39,6 @@ _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\[O\x00-\x1f])")
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?")
 _NEXT_LINE = ("\x1b\r", "\x1b\n")
 """Sequences sent by Alt-Enter."""
-_BACKSPACE = "\x08\x7f"
 
 
 class AnswerWithdrawn(Exception):
@@ -179,7 +178,7 @@ class _Line:
     def __init__(self, terminal: Keyboard, control: Sequence[Any]) -> None:
         self._terminal = terminal
         key = {name: control[at].decode("latin-1") for name, at in _KEYS.items()}
-        self._backspace = {*_BACKSPACE, key["erase"]}
+        self._backspace = {*"\x08\x7f", key["erase"]}
         self._key = key
         self._chars: list[str] = []
         self._escape = ""

@@ -39,7 +39,6 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.steps.progress import progress_text
 from flowengine.sdk.texts.visible_text import printable
 
-ADDRESS_WIDTH = 14
 WIDEST_ADDRESS = 48
 """Maximum width of the address column. Longer addresses shift the rest of their line."""
 KEY_WIDTH = {False: 4, True: 14}
@@ -67,7 +66,7 @@ class ProgressDisplay:
         self.moved = 0
         self._quiet = session.arguments.quiet
         self._verbose = session.arguments.verbose
-        self._width = ADDRESS_WIDTH
+        self._width = 14
         self._key_width = KEY_WIDTH[True]
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
@@ -217,18 +216,15 @@ class ProgressDisplay:
                 since = step.at
             status = shown_status(step, spec)
             detail = self._detail(place, step, status, since)
-            if not self._is_only_counted(execution, step.address, status):
+            # One of many items that needs no attention is only counted.
+            is_quiet = not self._verbose and status in ("succeeded", "skipped")
+            numbers = (self._items.get((execution, w), 0) for w in wholes(step.address))
+            if not (is_quiet and any(number > MOST_ITEMS for number in numbers)):
                 self._line(step.address, status, detail)
             why = self._evidence.pop(place, {})
             if why:
                 for line in evidence_lines(why, indent="    "):
                     self.line(line)
-
-    def _is_only_counted(self, execution: str, address: str, status: str) -> bool:
-        """Return whether a step belongs to one of many items, and needs no attention."""
-        if self._verbose or status not in ("succeeded", "skipped"):
-            return False
-        return any(self._items.get((execution, w), 0) > MOST_ITEMS for w in wholes(address))
 
     def _flow(self, execution: str) -> LoadedFlow:
         if execution not in self._flows:

@@ -49,7 +49,11 @@ def watch(
         is_live = not session.arguments.quiet and is_terminal(sys.stderr)
         progress = LiveProgress(session) if is_live else ProgressDisplay(session)
     end = session.engine.subscribe(progress, output=output, gather=_FRAME)
-    end_logs = _log_agents(session)
+    end_logs: Callable[[], object] = lambda: None  # noqa: E731 - nothing is logged
+    if session.arguments.log_level or os.environ.get("FLOWENGINE_LOG_LEVEL"):
+        from flowengine.cli.driving.agent_logs import log_agents
+
+        end_logs = log_agents(session)
     try:
         with heard(), progress, nullcontext() if beside is None else beside(progress):
             try:
@@ -73,12 +77,3 @@ def interrupted(session: CliSession, execution: str) -> UserInterrupt:
         follow = session.command("resume", short)
         return UserInterrupt(f"{short} continues at a worker. To follow it: {follow}")
     return UserInterrupt(f"saved as {short}; to resume: {session.command('resume', short)}")
-
-
-def _log_agents(session: CliSession) -> Callable[[], object]:
-    """Log the actions of agents, if a level is given, and return the function that ends it."""
-    if session.arguments.log_level or os.environ.get("FLOWENGINE_LOG_LEVEL"):
-        from flowengine.cli.driving.agent_logs import log_agents
-
-        return log_agents(session)
-    return lambda: None

@@ -40,7 +40,9 @@ def results_apart(*, restore: bool) -> Iterator[None]:
             now: then threads that are still running cannot write after the results.
     """
     stdout = sys.stdout
-    if not isinstance(stdout, TextIOWrapper) or not _is_real(stdout):
+    if not isinstance(stdout, TextIOWrapper) or not (
+        stdout is sys.__stdout__ and stdout.fileno() == _STDOUT
+    ):
         with _as_results(stdout), redirect_stdout(sys.stderr):  # a stream set by this program
             yield
         return
@@ -62,11 +64,6 @@ def results_apart(*, restore: bool) -> Iterator[None]:
         _turn(copy)
         stdout.reconfigure(line_buffering=line_buffering)
         stream.close()
-
-
-def _is_real(stdout: TextIO) -> bool:
-    """Return whether a stream is the standard output of this process, not a replacement."""
-    return stdout is sys.__stdout__ and stdout.fileno() == _STDOUT
 
 
 @contextmanager
@@ -169,12 +166,6 @@ def out_text(text: str) -> None:
 def out_json(value: Any) -> None:
     """Write a value as JSON on one line of the result."""
     out(as_json(value))
-
-
-def out_json_line(value: Any) -> None:
-    """Print a value as one line of JSON, at once."""
-    out(as_json(value))
-    flush()
 
 
 def as_json(value: Any) -> str:
@@ -339,7 +330,17 @@ def duration(ms: float) -> str:
 def report(error: FlowEngineError, *, as_json: bool) -> int:
     """Report an error, and return the exit code."""
     if as_json:
-        out_json({"errors": _as_dicts(error)})
+        faults: list[dict[str, Any]] = [
+            {
+                **dict.fromkeys(("file", "line", "column")),
+                "code": type(error).__name__,
+                "message": error.message,
+                "hint": error.hint_for("cli"),
+            }
+        ]
+        if isinstance(error, FlowFileError) and error.diagnostics:
+            faults = [diagnostic.as_dict() for diagnostic in error.diagnostics]
+        out_json({"errors": faults})
     if isinstance(error, FlowFileError):
         err_text(error.message)
     else:
@@ -353,18 +354,3 @@ def show_error(error: FlowEngineError) -> None:
     err(f"{paint('error:', 'red')} {first}")
     for line in [*more, *(error.hint_for("cli") or "").splitlines()]:
         err(f"  {line}")
-
-
-def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:
-    if isinstance(error, FlowFileError) and error.diagnostics:
-        return [diagnostic.as_dict() for diagnostic in error.diagnostics]
-    return [
-        {
-            "file": None,
-            "line": None,
-            "column": None,
-            "code": type(error).__name__,
-            "message": error.message,
-            "hint": error.hint_for("cli"),
-        }
-    ]

@@ -39,8 +39,16 @@ def write_junit(
     Raises:
         UsageError: The file cannot be written.
     """
-    suites = [_suite(report) for report in reports]
-    suites += [_broken(file, error) for file, error in broken]
+    suites = []
+    for report in reports:
+        failed = sum(not outcome.passed for outcome in report.outcomes)
+        cases = [_case(report, outcome) for outcome in report.outcomes]
+        seconds = sum(outcome.seconds for outcome in report.outcomes)
+        suites.append(_suite(report.cases.path, cases, (failed, 0, 0), seconds))
+    for file, error in broken:  # a case whose error is the reason
+        reason = _element("error", {"message": error.message.splitlines()[0], "type": "error"})
+        reason.text = _xml(error.message)
+        suites.append(_suite(file, [_test(file, "the file is valid", 0, [reason])], (0, 1, 0), 0))
     _write(path, "flowengine test", suites)
 
 
@@ -61,9 +69,9 @@ def write_trials(path: Path, file: str, trials: Sequence[Trial]) -> None:
         states = [_TRIALS.get(trial.status) for trial in own]
         failed, errors, skipped = map(states.count, ("failure", "error", "skipped"))
         seconds = sum(trial.seconds for trial in own)
-        total = _counts(file, len(own), failed, errors, seconds, skipped)
         cases = [_trial(file, trial) for trial in own]
-        suites.append(_element("testsuite", {**total, "name": f"{file}: {variant}"}, cases))
+        counts = (failed, errors, skipped)
+        suites.append(_suite(file, cases, counts, seconds, f"{file}: {variant}"))
     _write(path, "flowengine eval", suites)
 
 
@@ -79,8 +87,7 @@ def _trial(file: str, trial: Trial) -> Element:
         inner = [_element(kind, {"message": message, "type": trial.status})]
         inner[0].text = _xml("\n".join([trial.execution, *trial.problems]))
     name = f"{trial.case} ({trial.number})"
-    given = {"name": name, "classname": f"{_class(file)}.{trial.variant}", "file": file}
-    return _element("testcase", {**given, "time": _time(trial.seconds)}, inner)
+    return _test(file, name, trial.seconds, inner, f".{trial.variant}")
 
 
 def _write(path: Path, name: str, suites: Sequence[Element]) -> None:
@@ -95,14 +102,6 @@ def _write(path: Path, name: str, suites: Sequence[Element]) -> None:
         ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
 
-def _suite(report: SuiteReport) -> Element:
-    file = report.cases.path
-    cases = [_case(report, outcome) for outcome in report.outcomes]
-    failures = sum(not outcome.passed for outcome in report.outcomes)
-    seconds = sum(outcome.seconds for outcome in report.outcomes)
-    return _element("testsuite", _counts(file, len(cases), failures, 0, seconds), cases)
-
-
 def _case(report: SuiteReport, outcome: CaseOutcome) -> Element:
     file = report.cases.path
     problems = ["\n".join(problem_lines(report, problem)) for problem in outcome.problems]
@@ -113,31 +112,31 @@ def _case(report: SuiteReport, outcome: CaseOutcome) -> Element:
         failure = _element("failure", {"message": message, "type": "failure"})
         failure.text = _xml("\n".join(f"{file}:{problem}" for problem in problems))
         failures = [failure]
-    given = {"name": outcome.name, "classname": _class(file), "file": file}
-    return _element("testcase", {**given, "time": _time(outcome.seconds)}, failures)
+    return _test(file, outcome.name, outcome.seconds, failures)
 
 
-def _broken(file: str, error: FlowFileError) -> Element:
-    """Return a test file without results as a suite with one case, whose error is the reason."""
-    reason = _element("error", {"message": error.message.splitlines()[0], "type": "error"})
-    reason.text = _xml(error.message)
-    given = {"name": "the file is valid", "classname": _class(file), "file": file, "time": _time(0)}
-    return _element("testsuite", _counts(file, 1, 0, 1, 0), [_element("testcase", given, [reason])])
+def _suite(
+    file: str,
+    cases: Sequence[Element],
+    counts: tuple[int, int, int],
+    seconds: float,
+    name: str = "",
+) -> Element:
+    """Return cases of a file as a suite, with the numbers of failures, errors and skipped ones."""
+    numbers = zip(("tests", "failures", "errors", "skipped"), (len(cases), *counts), strict=True)
+    texts = {key: str(number) for key, number in numbers}
+    given = {"name": name or file, "file": file, **texts, "time": _time(seconds)}
+    return _element("testsuite", given, cases)
 
 
-def _counts(
-    file: str, tests: int, failures: int, errors: int, seconds: float, skipped: int = 0
-) -> dict[str, str]:
-    counts = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
-    texts = {name: str(count) for name, count in counts.items()}
-    return {"name": file, "file": file, **texts, "time": _time(seconds)}
-
-
-def _class(file: str) -> str:
-    """Return a test file as the dotted name by which CI systems group cases."""
-    return ".".join(
-        Path(file.removesuffix(".yaml").removesuffix(".test").removesuffix(".eval")).parts
-    ).lstrip("/.")
+def _test(
+    file: str, name: str, seconds: float, inner: Sequence[Element], variant: str = ""
+) -> Element:
+    """Return a case, with the dotted name of its file by which CI systems group cases."""
+    stem = Path(file.removesuffix(".yaml").removesuffix(".test").removesuffix(".eval"))
+    group = f"{'.'.join(stem.parts).lstrip('/.')}{variant}"
+    given = {"name": name, "classname": group, "file": file, "time": _time(seconds)}
+    return _element("testcase", given, inner)
 
 
 def _time(seconds: float) -> str:

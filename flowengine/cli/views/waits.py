@@ -48,28 +48,20 @@ def say_waits(session: CliSession, result: ExecutionResult) -> None:
         err(f"{paint(head, 'yellow')} {' and '.join(parts)}")
     for line in described(session, result.execution, result.waits[:MOST]):
         err(line)
-    reasons = _no_waits(session, result)
-    if result.waits and result.status == "waiting":
-        for reason in session.engine.executions.why(result.execution, waits=False):
-            if "lock" in reason:
+    reasons: list[Reason] = []
+    if result.status == "waiting":
+        # If no step waits, such as for triggers, all reasons are new.
+        reasons = session.engine.executions.why(result.execution, waits=not result.waits)
+        for reason in reasons:
+            if "lock" in reason or not result.waits:
                 _say(session, reason)
     if len(result.waits) > MOST:
         more = session.command("approvals", "list", "--execution", short)
         err(f"  … and {len(result.waits) - MOST} more: {more}")
     if session.arguments.quiet:
         return
-    due = [reason["due"] for reason in reasons if "due" in reason]
+    due = [reason["due"] for reason in reasons if "due" in reason and not result.waits]
     err(f"saved as {short}; {_what_next(session, result, short, due)}")
-
-
-def _no_waits(session: CliSession, result: ExecutionResult) -> list[Reason]:
-    """Report and return the reasons of an execution to wait if no step waits, such as triggers."""
-    if result.waits or result.status != "waiting":
-        return []
-    reasons = session.engine.executions.why(result.execution)
-    for reason in reasons:
-        _say(session, reason)
-    return reasons
 
 
 def _say(session: CliSession, reason: Reason) -> None:
@@ -163,7 +155,10 @@ def answers(session: CliSession, wait: WaitInfo, short: str) -> Iterator[tuple[s
                 continue  # resuming does that
             yield str(choice["id"]), answering(wait, choice, short)
     elif kind == "signal":
-        with_data = _signals_with_data(session, wait["execution"])
+        # The signals of the flow, and of those inside it, that declare data.
+        flow: Any = {} if session.is_served else session.flow_of(wait["execution"]).compiled
+        declared = [body.get("signals", {}) for body in (flow, *flow.get("flows", ()))]
+        with_data = {name for signals in declared for name in signals if "data" in signals[name]}
         for signal in wait.get("signals", []):
             to = [execution] if signal.get("key") is None else ["--key", str(signal["key"])]
             data = ["--data", "JSON"] if signal["signal"] in with_data else []
@@ -189,15 +184,6 @@ def _is_by_worker(session: CliSession) -> bool:
     return session.is_remote and not session.is_served
 
 
-def _signals_with_data(session: CliSession, execution: str) -> set[str]:
-    """Return the signals of a flow, and of those inside it, that declare data."""
-    if session.is_served:
-        return set()
-    flow = session.flow_of(execution).compiled
-    declared = [body.get("signals", {}) for body in (flow, *flow.get("flows", ()))]
-    return {name for signals in declared for name, spec in signals.items() if "data" in spec}
-
-
 def undelivered(sent: dict[str, Any]) -> str:
     """Return a line about an undeliverable message."""
     to = {"all": "all", "parent": "its parent"}.get(sent["to"], f"execution {sent['to']}")
@@ -207,20 +193,10 @@ def undelivered(sent: dict[str, Any]) -> str:
 
 def answering(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
     """Return the words after `flowengine` that make a choice, with its required options."""
-    return [*_deciding(wait, choice, short), *_filled(wait, choice)]
-
-
-def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
-    """Return the shortest command that makes a choice."""
+    words = ["decide", short, str(choice["id"])]
     for command in ("approve", "reject"):
         if only_choice(wait, command) == choice:
-            return [command, short]
-    return ["decide", short, str(choice["id"])]
-
-
-def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:
-    """Return the required options of a choice."""
-    words = []
+            words = [command, short]
     if choice.get("counts_as") == "approve" or wait["kind"] == "ask":
         form = wait.get("form", {})
         fields = form.get("properties", {})
@@ -431,7 +407,13 @@ def again_lines(session: CliSession, failed: Mapping[str, Any]) -> Iterator[str]
         yield f"undone      {printable(address)}, by the fork {printable(fork)}"
     after = ""
     error = failed.get("error")
-    for budget in _shared_budgets(error) or _refused_calls(session, failed["execution"], error):
+    budgets, place = _shared_budgets(error), (error or {}).get("step")
+    if not budgets and place and failed["error"]["type"] == "BudgetExceeded":
+        # The error of an agent's step does not name the budget: that of its last call does.
+        steps = session.engine.executions.show(failed["execution"])["steps"]
+        inner = [step.get("error") for step in steps if step["address"].startswith(f"{place}/")]
+        budgets = _shared_budgets(next(filter(None, reversed(inner)), None))
+    for budget in budgets:
         yield f"usage       {session.command('budgets', budget['key'])}"
         after = f", after {when(budget['resets'])}" if budget.get("resets") else ""
     if "command" in failed:
@@ -446,19 +428,3 @@ def _shared_budgets(error: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
             return [data]
         error = error.get("cause")
     return []
-
-
-def _refused_calls(
-    session: CliSession, execution: str, error: Mapping[str, Any] | None
-) -> list[Mapping[str, Any]]:
-    """Return the shared budget that the last turn or call of an agent has exceeded.
-
-    The error of the agent's step does not name it.
-    """
-    if error is None or error["type"] != "BudgetExceeded" or not error.get("step"):
-        return []
-    inside = f"{error['step']}/"
-    steps = session.engine.executions.show(execution)["steps"]
-    errors = [one for step in steps if (one := step.get("error")) is not None]
-    within = [one for one in errors if str(one.get("step", "")).startswith(inside)]
-    return _shared_budgets(within[-1]) if within else []

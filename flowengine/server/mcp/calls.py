@@ -11,11 +11,12 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
 import mcp_types as types
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
 
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
@@ -37,10 +38,12 @@ LARGEST = 512 * 1024
 _MOST_QUESTIONS = 8
 """Questions of one call: clients repeat a call 10 times."""
 _LISTED = 10
-_LONGEST_STATE = 4096
 _LOOK_SECONDS = 30.0
 _REST_SECONDS = 0.2
 """Seconds between two looks at a wait, at most and at least."""
+
+
+_Found = TypeVar("_Found")
 
 
 class Caller(NamedTuple):
@@ -55,16 +58,9 @@ class Caller(NamedTuple):
     """Id → where the user decides."""
 
 
-class TakenAnswers(NamedTuple):
-    """The outcome of the answers of one call."""
-
-    decided: tuple[str, ...] = ()
-    """Ids of closed waits. The process that drives the execution possibly has not noticed yet."""
-    refused: str = ""
-    """Why the last answer was refused. Then nothing more is asked."""
-
-    def add(self, wait: str, refused: str) -> TakenAnswers:
-        return self._replace(refused=refused) if refused else TakenAnswers((*self.decided, wait))
+TakenAnswers = dict[str, str]
+"""Id of a wait → why the answer to it was refused. Empty: it is closed, which the process that
+drives the execution possibly has not noticed yet. After a refusal, nothing more is asked."""
 
 
 class CallProgress(NamedTuple):
@@ -79,6 +75,9 @@ class CallProgress(NamedTuple):
         return json.dumps(self._asdict())
 
 
+_PROGRESS = TypeAdapter(CallProgress)
+
+
 def read_progress(text: str) -> CallProgress:
     """Return the state of a call from its text.
 
@@ -86,14 +85,8 @@ def read_progress(text: str) -> CallProgress:
         InputError: It is not valid.
     """
     try:
-        if len(text) > _LONGEST_STATE:
-            raise ValueError
-        value = json.loads(text)
-        passed = tuple(value["passed"])
-        if not all(isinstance(part, str) for part in (value["execution"], *passed)):
-            raise ValueError
-        return CallProgress(value["execution"], passed)
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return _PROGRESS.validate_json(text[:4096], strict=True)
+    except ValidationError:
         raise InputError("requestState is not that of an earlier answer") from None
 
 
@@ -174,31 +167,13 @@ class ToolCalls:
         self._application = application
         self._wait_seconds = wait_seconds
 
-    async def tools(self, caller: Caller, after: str | None) -> tools.ToolPage:
-        """Return a page of the flows that the user may start."""
+    async def of_flows(self, caller: Caller, read: Callable[[ApiCall], _Found]) -> _Found | None:
+        """Return what is read of the flows that the user sees. None: the user sees none."""
         route = find_route("list_flows")
         try:
-            return await self._application.view(
-                route,
-                caller.principal,
-                {},
-                lambda call: tools.list_tools(call, after),
-            )
+            return await self._application.view(route, caller.principal, {}, read)
         except NotAllowed:
-            return tools.ToolPage([], None)
-
-    async def is_tool(self, caller: Caller, name: str) -> bool:
-        """Return whether a tool is a flow that the user may start."""
-        route = find_route("list_flows")
-        try:
-            return await self._application.view(
-                route,
-                caller.principal,
-                {},
-                lambda call: tools.is_tool(call, name),
-            )
-        except NotAllowed:
-            return False
+            return None
 
     async def begin(self, caller: Caller, flow: str, inputs: Mapping[str, Any]) -> CallProgress:
         """Start an execution, and return the state of the call."""
@@ -286,14 +261,15 @@ class ToolCalls:
             The structured result, or a question for the user, who answers with the next request.
         """
         patience = self._wait_seconds if seconds is None else seconds
-        taken = taken or TakenAnswers()
+        taken = {} if taken is None else taken
         name = f"execution {progress.execution}"
 
         async def report(status: str) -> None:
             await client.report(f"{name}: {status}")
 
         while True:
-            if taken.decided:
+            refused = "".join(taken.values())
+            if taken and not refused:
                 patience = max(patience, self._wait_seconds)
             view = await until_rest(
                 self._application,
@@ -301,14 +277,14 @@ class ToolCalls:
                 progress.execution,
                 time.monotonic() + patience,
                 report,
-                taken.decided,
+                [wait for wait, why in taken.items() if not why],
             )
             passed = progress.passed
             asked = None
-            if client.asks != "never" and not taken.refused and len(passed) < _MOST_QUESTIONS:
+            if client.asks != "never" and not refused and len(passed) < _MOST_QUESTIONS:
                 asked = await self._question(caller, open_questions(view, passed))
             if asked is None:
-                return self._result(caller, view, taken.refused)
+                return self._result(caller, view, refused)
             wait, question = asked
             progress = progress._replace(passed=(*passed, wait))
             if client.asks == "later":
@@ -321,9 +297,9 @@ class ToolCalls:
                 )
             answer = await client.answer_to(question, partial(self._closed, caller, wait))
             if answer is None:
-                taken = taken.add(wait, "")
+                taken[wait] = ""
             elif answer.action == "accept":
-                taken = taken.add(wait, await self.decide(caller, progress, wait, answer))
+                taken[wait] = await self.decide(caller, progress, wait, answer)
 
     async def _question(self, caller: Caller, waits: list[Any]) -> tuple[str, QuestionForm] | None:
         """Return the first wait that the user may decide in this client, with its form."""

@@ -18,7 +18,7 @@ from flowengine.server.mcp.sdk import UserSessions, mcp_server
 from flowengine.server.places import Places
 from flowengine.server.problems import problem_response
 from flowengine.server.refusals import RequestRefused
-from flowengine.server.rights import CHECKED_EVERY, Principal
+from flowengine.server.rights import CHECKED_EVERY
 
 PATH = "/mcp"
 MOST_SESSIONS = 500
@@ -56,7 +56,7 @@ class _Door:
         self._closing = asyncio.Event()
         self._idle = asyncio.Event()
         self._open_calls = 0
-        application.closing.append(self._close)
+        application.closing.append(self._closing.set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -74,7 +74,13 @@ class _Door:
         scope["user"] = AuthenticatedUser(
             AccessToken(token="", client_id=principal.token, scopes=[], subject=principal.user)
         )  # to whom the SDK binds the session
-        scope[_CALLER] = _caller(request, principal)
+        base = f"{request.url.scheme}://{request.headers['host']}"  # one of the server's own names
+        scope[_CALLER] = Caller(
+            principal,
+            address_of(request),
+            lambda id: f"{base}/executions/{id}",
+            lambda id: f"{base}/approvals/{id}",
+        )
         if request.method != "POST":  # streams of sessions, which end with the manager
             stream = asyncio.ensure_future(manager.handle_request(scope, receive, send))
             with suppress(RequestRefused):
@@ -120,9 +126,6 @@ class _Door:
             raise RequestRefused(503, "the server stops")
         return self._manager
 
-    def _close(self) -> None:
-        self._closing.set()
-
     async def _run(self, manager: StreamableHTTPSessionManager, started: asyncio.Event) -> None:
         """Run the manager until the server stops, and let open calls answer first."""
         async with manager.run():
@@ -141,14 +144,4 @@ def _manager(application: Application) -> StreamableHTTPSessionManager:
         mcp_server(ToolCalls(application), lambda ctx: ctx.request.scope[_CALLER]),
         session_idle_timeout=IDLE_SECONDS,
         max_sessions=MOST_SESSIONS,
-    )
-
-
-def _caller(request: Request, principal: Principal) -> Caller:
-    base = f"{request.url.scheme}://{request.headers['host']}"  # one of the server's own names
-    return Caller(
-        principal,
-        address_of(request),
-        lambda id: f"{base}/executions/{id}",
-        lambda id: f"{base}/approvals/{id}",
     )

@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from flowengine import __version__
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError
+from flowengine.sdk.values.validation import validate
 from flowengine.server.mcp import tools
 from flowengine.server.mcp.calls import (
     Caller,
@@ -45,14 +46,15 @@ async def _call(
     given, seconds = params.arguments or {}, None
     flow = None
     if params.name == tools.STATUS:
-        execution, seconds = _asked_for(given)
+        validate(tools.STATUS_TOOL.input_schema, dict(given), "the arguments")
+        execution, seconds = given.get("execution"), float(given.get("wait_seconds", 0))
         if execution is None and params.request_state is None:
             return _result(await calls.newest(caller))
     else:
         flow = params.name
-        if not await calls.is_tool(caller, flow):
+        if not await calls.of_flows(caller, lambda call: tools.is_tool(call, params.name)):
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
-    taken = TakenAnswers()
+    taken: TakenAnswers = {}
     if params.request_state is not None:
         try:
             known = read_progress(params.request_state)
@@ -64,7 +66,7 @@ async def _call(
         for wait, response in responses.items():
             is_answer = wait in progress.passed and isinstance(response, types.ElicitResult)
             if is_answer and response.action == "accept":
-                taken = taken.add(wait, await calls.decide(caller, progress, wait, response))
+                taken[wait] = await calls.decide(caller, progress, wait, response)
     elif flow is None:
         progress = await calls.find(caller, execution or "", None)
     else:
@@ -73,23 +75,6 @@ async def _call(
     if isinstance(result, types.InputRequiredResult):
         return result
     return _result(result, failed=result["status"] in ENDED and result["status"] != "succeeded")
-
-
-def _asked_for(given: Mapping[str, Any]) -> tuple[str | None, float]:
-    """Return the execution and the seconds of a call of the status tool.
-
-    Raises:
-        InputError: They are not valid.
-    """
-    execution, seconds = given.get("execution"), given.get("wait_seconds", 0)
-    if given.keys() - {"execution", "wait_seconds"}:
-        raise InputError("the arguments are 'execution' and 'wait_seconds'")
-    if not isinstance(execution, str | None) or execution == "":
-        raise InputError("'execution' must be the id of an execution", field="execution")
-    most = tools.LONGEST_WAIT
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= most:
-        raise InputError(f"'wait_seconds' must be 0 to {most}", field="wait_seconds")
-    return execution, float(seconds)
 
 
 def mcp_server(calls: ToolCalls, caller_of: Callable[[Any], Caller]) -> Server[Any]:
@@ -101,7 +86,9 @@ def mcp_server(calls: ToolCalls, caller_of: Callable[[Any], Caller]) -> Server[A
     """
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
-        page = await calls.tools(caller_of(ctx), None if params is None else params.cursor)
+        after = None if params is None else params.cursor
+        found = await calls.of_flows(caller_of(ctx), lambda call: tools.list_tools(call, after))
+        page = found or tools.ToolPage([], None)
         return types.ListToolsResult(
             tools=[*page.tools, *([tools.STATUS_TOOL] if page.next is None else ())],
             next_cursor=page.next,

@@ -57,6 +57,7 @@ STATUS_TOOL = types.Tool(
         "properties": {
             "execution": {
                 "type": "string",
+                "minLength": 1,
                 "description": "its id. Without it, the newest executions that you started are "
                 "listed",
             },

@@ -1,6 +1,6 @@
 """The reference of the command line, generated from the output of `--help`.
 
-python -m flowengine.cli.reference docs/cli.md
+python -m scripts.cli_reference docs/cli.md
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowengine.cli.parsing.command_table import (
     parser_of,
 )
 
-MARK = "<!-- From here on made by: python -m flowengine.cli.reference docs/cli.md -->"
+MARK = "<!-- From here on made by: python -m scripts.cli_reference docs/cli.md -->"
 
 
 def reference() -> str:
