@@ -11,7 +11,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum, Flag
-from functools import partial
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -201,8 +200,7 @@ def carrying(node: Node, own: bool) -> Node:
             # Its text is no longer JSON behind a function, and no text is a duration otherwise.
             return {**before(_duration, {**inner, "strict": False}), **ref}
         case "enum" | "literal" if members := _unreadable(node):
-            written = _written(partial(_carried_member, members)) if has_bytes(members) else {}
-            return {**before(_member(members), inner), **ref, **written}
+            return {**before(_member(members), inner), **ref}
         case "function-plain" if _is_pattern(node):
             return {**node, **_written(_carried_plainly)}
         case "model" if names := computed_names(node):
@@ -274,8 +272,6 @@ def _decoded_strictly(text: Any) -> Any:
 
 def _shown(value: Any) -> str:
     """Return the JSON of the value of a member, by which it is found."""
-    if isinstance(value, bytes):
-        value = b64encode(value).decode()
     return to_json(value, bytes_mode="base64", fallback=repr).decode()
 
 
@@ -354,34 +350,18 @@ def _unreadable(node: Node) -> list[Any]:
     """Return the members of an enumeration or a literal, if pydantic cannot read each by itself."""
     if node["type"] == "literal":
         members = node["expected"]
-        return members if any(isinstance(each, Enum | bytes) for each in members) else []
+        return members if any(isinstance(each, Enum) for each in members) else []
     members = node["members"]
     return [] if all(isinstance(each.value, _TEXT) for each in members) else members
 
 
 def _member(expected: list[Any]) -> Callable[[Any], Any]:
-    members = {
-        _shown(getattr(each, "value", each)): each
-        for each in expected
-        if isinstance(each, Enum | bytes)
-    }
+    members = {_shown(each.value): each for each in expected if isinstance(each, Enum)}
 
     def convert(value: Any) -> Any:
         return value if value in expected else members.get(_shown(value), value)
 
     return convert
-
-
-def has_bytes(expected: list[Any]) -> bool:
-    """Return whether members of an enumeration or a literal have bytes as values."""
-    return any(isinstance(getattr(each, "value", each), bytes) for each in expected)
-
-
-def _carried_member(expected: list[Any], value: Any, info: Any) -> Any:
-    """Return the value of a member, or a mark in its place."""
-    if value not in expected:
-        raise PydanticSerializationUnexpectedValue("not a member")
-    return _carried_plainly(value.value if isinstance(value, Enum) else value, info)
 
 
 def _named(expected: list[Any]) -> Callable[[Any], Any]:
@@ -449,7 +429,7 @@ def _member_named(cls: type[Enum]) -> Callable[[Any], Any]:
     Raises:
         NoPlainForm: Two members have the same text.
     """
-    values = [each.value for each in cls if not isinstance(each.value, bytes)]
+    values = [each.value for each in cls]
     members = {next(iter(to_jsonable_python({value: None}))): value for value in values}
     if len(members) < len(values):
         raise NoPlainForm(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
@@ -104,23 +103,6 @@ def mapping(inner: Schema) -> Schema:
     return {"type": "object", "additionalProperties": inner} if inner else {"type": "object"}
 
 
-def tuple_of(items: Sequence[Schema], repeated: int | None) -> Schema:
-    """Return the schema of a tuple.
-
-    Args:
-        items: The schemas of its items.
-        repeated: The index of the one that any number of items have, if there is one.
-    """
-    if repeated is not None:
-        before, last = items[:repeated], union(items[repeated:])
-        least: Schema = {"minItems": len(items) - 1} if len(items) > 1 else {}
-        return {**array(last), **({"prefixItems": [*before]} if before else {}), **least}
-    size = len(items)
-    if not items:
-        return {"type": "array", "maxItems": 0}
-    return {"type": "array", "prefixItems": [*items], "minItems": size, "maxItems": size}
-
-
 def union(schemas: Sequence[Schema]) -> Schema:
     """Return the schema of a union, which is `{}` if one of its members is."""
     if not all(schemas):
@@ -138,7 +120,7 @@ def union(schemas: Sequence[Schema]) -> Schema:
     return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
 
 
-def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None]) -> Schema:
+def with_distinct_members(schema: Schema) -> Schema:
     """Return a schema in which a value of a union of classes has only keys of its class.
 
     Otherwise a wrong value would fit any member without required fields. Results of functions can
@@ -146,11 +128,8 @@ def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None
 
     Args:
         schema: A self-contained schema.
-        computed: Returns the names of computed fields, which values of the classes can contain.
-            None: they are not known, so that every key is allowed.
     """
     definitions = schema.get("$defs", {})
-    closing: list[Schema] = []
 
     def has_fields(part: Any) -> bool:
         whole = definitions.get(_referred(part), part) if isinstance(part, dict) else {}
@@ -161,20 +140,10 @@ def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None
         forms = part.get("anyOf", ())
         if sum(map(has_fields, forms)) < 2:
             return part
-        if not closing:
-            closing.append(_closing(computed()))
-        return {**part, "anyOf": [{**f, **closing[0]} if has_fields(f) else f for f in forms]}
+        closing = {"unevaluatedProperties": False}
+        return {**part, "anyOf": [{**f, **closing} if has_fields(f) else f for f in forms]}
 
     return closed(schema)
-
-
-def _closing(computed: set[str] | None) -> Schema:
-    """Return the keywords that exclude all other keys than fields and computed fields."""
-    if computed is None:
-        return {}
-    pattern = f"^({'|'.join(map(re.escape, sorted(computed)))})$"
-    allowed: Schema = {"patternProperties": {pattern: {}}} if computed else {}
-    return {"unevaluatedProperties": False, **allowed}
 
 
 def choices(values: Sequence[Any]) -> Schema:
@@ -185,18 +154,6 @@ def choices(values: Sequence[Any]) -> Schema:
     if len(kinds) == 1 and kinds <= {"str", "int", "float", "bool"}:
         return {**SCALARS[kinds.pop()], **schema}
     return schema
-
-
-def record(
-    properties: Schema, required: Sequence[str], *, description: str | None, closed: bool = False
-) -> Schema:
-    """Return the schema of a dataclass, a TypedDict or a model."""
-    schema: Schema = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = [*required]
-    if closed:
-        schema["additionalProperties"] = False
-    return {"description": description, **schema} if description else schema
 
 
 class Unread:
