@@ -22,27 +22,22 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from flowengine.errors import InputError, UsageError
 from flowengine.sdk.files.file_names import SIGNATURES
-from flowengine.sdk.python.argument_checks import known_words
+from flowengine.sdk.values.validation import validate
 
 ROLES = ("viewer", "starter", "approver", "operator", "admin")
-_SCHEMES = ("standard", "github", "stripe", "slack", "hmac")
-_SOURCES = {"env", "file"}
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 _ISSUER = re.compile(r"https://[^\s/]|http://(127\.0\.0\.1|localhost)[:/]")
 _TAKEN = frozenset({"authorization", "cookie", "host", "x-forwarded-for", "x-forwarded-proto"})
-_MOST_MEBIBYTES = 10_000
 _EXAMPLES = {
     "access": 'access: [{who: [ana, "group:finance"], role: approver, flows: ["expense*"]}]',
     "hooks": "hooks: [{name: orders, scheme: github, secret: {env: ORDERS_SECRET}, signal: placed, "
     "key: order.id}]",
     "sign_in": "sign_in: {proxy: {user_header: X-Forwarded-User, secret_header: X-Proxy-Secret, "
     "secret: {env: PROXY_SECRET}}}",
-    "oidc": 'sign_in: {oidc: {issuer: "https://id.example.com", audience: flowengine}}',
     "uploads": "uploads: {mebibytes: 50, types: [pdf, png]}",
     "deploys": 'deploys: {modules: ["reports.*"], host: false}',
 }
@@ -171,166 +166,124 @@ class DeployRules(NamedTuple):
         )
 
 
-class _Reader(NamedTuple):
-    """Reads one setting, and raises `UsageError` if it is not valid."""
-
-    path: str
-    place: str
-    """Begins each message."""
-    example: str
-
-    def fail(self, what: str, hint: str | None = "") -> UsageError:
-        """Return the error, with an example as the hint by default."""
-        return UsageError(f"{self.place}{what}", hint=self.example if hint == "" else hint)
-
-    def entries(self, value: Any, keys: tuple[str, ...]) -> list[tuple[_Reader, dict[str, Any]]]:
-        """Return the maps of a list, each with its reader."""
-        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-            raise self.fail(" must be a list of maps")
-        found = [
-            (self._replace(place=f"{self.place}[{n}]: "), entry) for n, entry in enumerate(value)
-        ]
-        for reader, entry in found:
-            unknown = next((str(key) for key in entry if key not in keys), None)
-            if unknown is not None:
-                raise reader.fail(f"unknown key '{unknown}'", known_words(unknown, keys))
-        return found
-
-    def map_of(self, value: Any, keys: tuple[str, ...], what: str) -> dict[str, Any]:
-        """Return a map that has no other keys."""
-        if not isinstance(value, dict) or not value.keys() <= {*keys}:
-            raise self.fail(what)
-        return value
-
-    def switch(self, given: dict[str, Any], key: str, dot: str = "") -> bool:
-        """Return true or false, which is the default."""
-        value = given.get(key, False)
-        if not isinstance(value, bool):
-            raise self.fail(f"{dot}{key} is {value!r}", "write true or false")
-        return value
-
-    def texts(self, value: Any, what: str, *, absolute: bool = False) -> list[str]:
-        """Return a list of texts that are not empty."""
-        if not isinstance(value, list) or not all(
-            isinstance(text, str) and text and (not absolute or os.path.isabs(text))
-            for text in value
-        ):
-            raise self.fail(what)
-        return value
-
-    def choice(self, given: dict[str, Any], key: str, known: tuple[str, ...], hint: str) -> str:
-        """Return one of several texts."""
-        value = given.get(key)
-        if value not in known:
-            raise self.fail(f"{key} is {value!r}", hint or known_words(str(value), known))
-        return str(value)
+def _texts(**more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string", "minLength": 1, **more}}
 
 
-def _access(read: _Reader, value: Any) -> tuple[AccessEntry, ...]:
-    found = []
-    for at, entry in read.entries(value, AccessEntry._fields):
-        role, content = at.choice(entry, "role", ROLES, ""), at.switch(entry, "content")
-        who = at.texts(entry.get("who"), "who must be a list of names")
-        flows = at.texts(entry.get("flows", ["*"]), "flows must be a list of names")
-        users = [name if name.startswith(("user:", "group:")) else f"user:{name}" for name in who]
-        found.append(AccessEntry(users, role, flows, content))
-    return tuple(found)
+def _map(required: Iterable[str], **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*required],
+        "additionalProperties": False,
+    }
 
 
-def _hooks(read: _Reader, value: Any) -> tuple[HookEntry, ...]:
-    found: list[HookEntry] = []
-    for at, entry in read.entries(value, HookEntry._fields):
-        for key in ("name", "scheme", "secret", "signal", "key"):
-            if not entry.get(key):
-                raise at.fail(f"'{key}' is missing")
-        scheme = at.choice(entry, "scheme", _SCHEMES, f"one of: {', '.join(_SCHEMES)}")
-        header = entry.get("header", "")
-        if (scheme == "hmac") != bool(header):
-            raise at.fail("'header' is for the scheme hmac, which needs it", None)
-        name, signal, key = entry["name"], entry["signal"], entry["key"]
-        are_texts = all(isinstance(text, str) for text in (name, signal, key, header))
-        if not are_texts or not _NAME.fullmatch(name):
-            raise at.fail("name, signal, key and header are texts")
-        if not _is_source(entry["secret"]):
-            raise at.fail("secret names where it is", "secret: {env: VARIABLE}")
-        if name in [hook.name for hook in found]:
-            raise UsageError(f"{read.path}: two hooks have the name '{name}'")
-        found.append(HookEntry(name, scheme, entry["secret"], signal, key, header.lower()))
-    return tuple(found)
+_TEXT = {"type": "string", "minLength": 1}
+_SWITCH = {"type": "boolean"}
+_HEADER = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9-]{0,63}$"}
+_SCHEMAS: dict[str, Any] = {
+    "access": {
+        "type": "array",
+        "items": _map(
+            ("who", "role"), who=_texts(), role={"enum": [*ROLES]}, flows=_texts(), content=_SWITCH
+        ),
+    },
+    "hooks": {
+        "type": "array",
+        "items": _map(
+            ("name", "scheme", "secret", "signal", "key"),
+            name={"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+            scheme={"enum": ["standard", "github", "stripe", "slack", "hmac"]},
+            secret={},
+            signal=_TEXT,
+            key=_TEXT,
+            header=_TEXT,
+        ),
+    },
+    "sign_in": {
+        **_map(
+            (),
+            proxy=_map(ProxySignIn._fields, user_header=_HEADER, secret_header=_HEADER, secret={}),
+            oidc=_map(
+                ("issuer", "audience"),
+                **{**dict.fromkeys(OidcSignIn._fields, _TEXT), "client_secret": {}},
+            ),
+        ),
+        "minProperties": 1,
+    },
+    "uploads": _map(
+        (), mebibytes={"type": "integer", "minimum": 1, "maximum": 10_000}, types=_texts()
+    ),
+    "deploys": _map((), modules=_texts(), host=_SWITCH, folders=_texts(pattern="^/")),
+}
 
 
-def _sign_in(read: _Reader, value: Any) -> SignIn:
-    given = read.map_of(value or None, SignIn._fields, " is a map with 'proxy', 'oidc' or both")
-    proxy = read._replace(place=f"{read.place}.proxy")
-    oidc = _Reader(read.path, f"{read.place}.oidc", _EXAMPLES["oidc"])
-    return SignIn(
-        _proxy(proxy, given["proxy"]) if "proxy" in given else None,
-        _oidc(oidc, given["oidc"]) if "oidc" in given else None,
+def _access(given: Any) -> tuple[AccessEntry, ...]:
+    return tuple(
+        AccessEntry(
+            [who if who.startswith(("user:", "group:")) else f"user:{who}" for who in entry["who"]],
+            entry["role"],
+            entry.get("flows", ["*"]),
+            entry.get("content", False),
+        )
+        for entry in given
     )
 
 
-def _proxy(read: _Reader, value: Any) -> ProxySignIn:
-    keys = ProxySignIn._fields
-    if not isinstance(value, dict) or value.keys() != {*keys}:
-        raise read.fail(f" has the keys {', '.join(keys)}")
-    headers = [value["user_header"], value["secret_header"]]
-    if not all(isinstance(name, str) and _HEADER.fullmatch(name) for name in headers):
-        raise read.fail(": a header has letters, digits and -")
-    user, secret = (name.lower() for name in headers)
-    if user == secret or _TAKEN & {user, secret}:
-        raise read.fail(" needs two headers that nothing else uses")
-    if not _is_source(value["secret"]):
-        raise read.fail(": secret names where it is")
-    return ProxySignIn(user, secret, value["secret"])
+def _hooks(given: Any) -> tuple[HookEntry, ...]:
+    found: dict[str, HookEntry] = {}
+    for entry in given:
+        name, header = entry["name"], entry.get("header", "")
+        if (entry["scheme"] == "hmac") != bool(header):
+            raise ValueError("'header' is for the scheme hmac, which needs it")
+        if name in found:
+            raise ValueError(f"two hooks have the name '{name}'")
+        _check_source(entry["secret"])
+        found[name] = HookEntry(**{**entry, "header": header.lower()})
+    return tuple(found.values())
 
 
-def _oidc(read: _Reader, value: Any) -> OidcSignIn:
-    keys = OidcSignIn._fields
-    given = read.map_of(value, keys, f" has the keys {', '.join(keys)}")
-    if not {"issuer", "audience"} <= given.keys():
-        raise read.fail(f" has the keys {', '.join(keys)}")
-    secret = given.get("client_secret")
-    if secret is not None and (not _is_source(secret) or "client" not in given):
-        raise read.fail(
-            ": client_secret names where the secret of 'client' is",
-            "client_secret: {env: OIDC_SECRET}",
-        )
-    texts = [text for name, text in given.items() if name != "client_secret"]
-    read.texts(texts, ": the values are texts")
-    if not _ISSUER.match(given["issuer"]):
-        raise read.fail(": issuer begins with https://")
-    if "openid" not in given.get("scope", "openid").split():
-        raise read.fail(": scope contains openid")
-    return OidcSignIn(**given)
+def _sign_in(given: Any) -> SignIn:
+    proxy, oidc = given.get("proxy"), given.get("oidc")
+    if proxy is not None:
+        user, secret = proxy["user_header"].lower(), proxy["secret_header"].lower()
+        if user == secret or _TAKEN & {user, secret}:
+            raise ValueError("proxy needs two headers that nothing else uses")
+        _check_source(proxy["secret"])
+        proxy = ProxySignIn(user, secret, proxy["secret"])
+    if oidc is not None:
+        if "client_secret" in oidc:
+            _check_source(oidc["client_secret"])
+            if "client" not in oidc:
+                raise ValueError("client_secret needs a client")
+        if not _ISSUER.match(oidc["issuer"]):
+            raise ValueError("issuer begins with https://")
+        if "openid" not in oidc.get("scope", "openid").split():
+            raise ValueError("scope contains openid")
+        oidc = OidcSignIn(**oidc)
+    return SignIn(proxy, oidc)
 
 
-def _is_source(value: Any) -> bool:
-    """Return whether a value names where a secret is."""
-    is_map = isinstance(value, dict) and len(value) == 1 and not value.keys() - _SOURCES
-    return is_map and all(isinstance(one, str) for one in value.values())
+def _check_source(value: Any) -> None:
+    """Check that a value names where a secret is. It may be the secret, and is not quoted."""
+    is_map = isinstance(value, dict) and len(value) == 1 and not value.keys() - {"env", "file"}
+    if not is_map or not all(isinstance(one, str) for one in value.values()):
+        raise ValueError("secret names where it is: {env: VARIABLE} or {file: PATH}")
 
 
-def _uploads(read: _Reader, value: Any) -> UploadRules:
-    keys = UploadRules._fields
-    given = read.map_of(value, keys, f" must be a map of {', '.join(keys)}")
-    size = given.get("mebibytes", UploadRules().mebibytes)
-    if type(size) is not int or not 0 < size <= _MOST_MEBIBYTES:
-        raise read.fail(f".mebibytes is {size!r}", f"write 1 to {_MOST_MEBIBYTES}")
-    types = read.texts(given.get("types", []), ".types must be a list of endings")
-    return UploadRules(size, tuple(f".{ending.lower().removeprefix('.')}" for ending in types))
+def _uploads(given: Any) -> UploadRules:
+    types = tuple(f".{ending.lower().removeprefix('.')}" for ending in given.pop("types", ()))
+    return UploadRules(types=types, **given)
 
 
-def _deploys(read: _Reader, value: Any) -> DeployRules:
-    keys = DeployRules._fields
-    given = read.map_of(value, keys, f" must be a map of {', '.join(keys)}")
-    modules = read.texts(given.get("modules", []), ".modules must be a list of names")
-    host = read.switch(given, "host", ".")
-    what = ".folders must be a list of absolute paths"
-    folders = read.texts(given.get("folders", []), what, absolute=True)
-    return DeployRules(tuple(modules), host, tuple(folders))
+def _deploys(given: Any) -> DeployRules:
+    return DeployRules(
+        tuple(given.get("modules", ())), given.get("host", False), tuple(given.get("folders", ()))
+    )
 
 
-_READ = {
+_READ: dict[str, Callable[[Any], Any]] = {
     "access": _access,
     "hooks": _hooks,
     "sign_in": _sign_in,
@@ -340,5 +293,15 @@ _READ = {
 
 
 def read(setting: str, path: str, value: Any) -> Any:
-    """Read a setting of a server: its rules, or a tuple of its entries."""
-    return _READ[setting](_Reader(path, f"{path}: {setting}", _EXAMPLES[setting]), value)
+    """Read a setting of a server: its rules, or a tuple of its entries.
+
+    Raises:
+        UsageError: It is not valid.
+    """
+    place = f"{path}: {setting}"
+    try:
+        return _READ[setting](validate(_SCHEMAS[setting], value, place))
+    except InputError as error:
+        raise UsageError(error.message, hint=error.hint or _EXAMPLES[setting]) from None
+    except ValueError as error:
+        raise UsageError(f"{place}: {error}", hint=_EXAMPLES[setting]) from None

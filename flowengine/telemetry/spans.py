@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from flowengine.agents.actions import AHEAD, TURN, Reply
 from flowengine.agents.calls_of_rounds import RoundCalls
 from flowengine.journal.records import ExecutionRecord
-from flowengine.journal.store import ListPage
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.addresses import is_round
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.notation.traces import LABEL, TRACEPARENT, own_ids, span_of
@@ -353,7 +352,7 @@ def _text(value: Any) -> str:
 
 
 def recorded_spans(
-    engine: ExecutionSource, execution: str, *, content: bool = False
+    engine: TracedEngine, execution: str, *, content: bool = False
 ) -> Iterator[Span]:
     """Yield the spans of an execution that have ended, the innermost first.
 
@@ -379,13 +378,6 @@ def recorded_spans(
 # The source of traces: the part of an engine's public interface that this package uses.
 
 
-class Directory(Protocol):
-    """The executions of a store."""
-
-    def execution(self, id: str) -> ExecutionRecord:
-        """Return an execution by its full id."""
-
-
 class Happened(Protocol):
     """An update of an execution."""
 
@@ -402,60 +394,26 @@ class Happened(Protocol):
         """A change of an activation."""
 
 
-class TracedFlow(Protocol):
-    """A flow that an execution runs."""
+class TracedEngine(Protocol):
+    """An engine over a store. `flowengine.Engine` is one."""
 
     @property
-    def compiled(self) -> CompiledFlow:
-        """The steps, among others."""
-
-
-class ExecutionSource(Protocol):
-    """A store with executions. `flowengine.Engine` is one."""
+    def store(self) -> Any:
+        """Its `execution(id)` returns the record of an execution."""
 
     @property
-    def store(self) -> Directory:
-        """The executions."""
+    def executions(self) -> Any:
+        """What is known of executions: see `Engine.executions`."""
 
     @property
-    def executions(self) -> TracedExecutions:
-        """What is known of them."""
-
-
-class TracedExecutions(Protocol):
-    """The executions of a store."""
-
-    def find(self, beginning: str) -> str:
-        """Return the id of the only execution whose id has this prefix."""
-
-    def flow_of(self, execution: str) -> TracedFlow:
-        """Return the flow that an execution runs now."""
-
-    def past_updates(
-        self, execution: str, *, until: int | None = None
-    ) -> Iterator[tuple[Happened, CompiledFlow]]:
-        """Replay an execution. See `Engine.executions.past_updates`."""
-
-
-class Traced(ExecutionSource, Protocol):
-    """An engine that drives executions."""
+    def approvals(self) -> Any:
+        """The waits of the executions: see `Engine.approvals`."""
 
     def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], object]:
         """Call a function with every update. See `Engine.subscribe`."""
 
     def carry_traces(self, on: bool, /) -> None:
         """Let tools continue the traces of executions, or not."""
-
-
-class ListedWaits(Protocol):
-    """Lists waits."""
-
-    def list(self, *, kinds: Iterable[str], after: str | None) -> ListPage[Any]:
-        """Return a page of the open waits, oldest first."""
-
-
-class MeasuredEngine(Traced, Protocol):
-    """An engine whose store is measured."""
 
     def waited(self) -> list[float]:
         """Return for how many seconds each execution has been able to continue."""
@@ -465,7 +423,3 @@ class MeasuredEngine(Traced, Protocol):
 
     def quarantined(self) -> int:
         """Return how many executions no worker takes."""
-
-    @property
-    def approvals(self) -> ListedWaits:
-        """The waits of the executions."""

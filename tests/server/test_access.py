@@ -386,11 +386,11 @@ def test_a_project_gives_nobody_access(api: Api, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{}", "access must be a list of maps"),
-        ("[{who: [ben], role: king}]", "role is 'king'"),
-        ("[{who: ben, role: viewer}]", "who must be a list of names"),
-        ("[{who: [ben], role: viewer, flow: x}]", "unknown key 'flow'"),
-        ("[{who: [ben], role: viewer, content: 1}]", "content is 1"),
+        ("{}", "access must be a list, not {}"),
+        ("[{who: [ben], role: king}]", "'0.role' must be one of"),
+        ("[{who: ben, role: viewer}]", "'0.who' must be a list"),
+        ("[{who: [ben], role: viewer, flow: x}]", "'0' has no 'flow'"),
+        ("[{who: [ben], role: viewer, content: 1}]", "'0.content' must be true or false, not 1"),
     ],
 )
 def test_access_that_is_not_valid_is_refused(

@@ -261,13 +261,13 @@ ENTRY = {"name": "a", "scheme": "github", "secret": {"env": "A"}, "signal": "s",
 @each_row(
     ("change", "said"),
     [
-        ({"scheme": "md5"}, "scheme is 'md5'"),
+        ({"scheme": "md5"}, "'0.scheme' must be one of"),
         ({"secret": "plain"}, "secret names where it is"),
-        ({"key": ""}, "'key' is missing"),
+        ({"key": ""}, "'0.key' must have at least 1 character"),
         ({"header": "x"}, "for the scheme hmac"),
         ({"scheme": "hmac"}, "for the scheme hmac"),
-        ({"name": "../a"}, "are texts"),
-        ({"url": "x"}, "unknown key 'url'"),
+        ({"name": "../a"}, "'0.name' must match"),
+        ({"url": "x"}, "'0' has no 'url'"),
     ],
 )
 def test_an_entry_that_is_not_valid_is_named(change: dict[str, Any], said: str) -> None:

@@ -214,7 +214,8 @@ class LiveTypes:
         if len(adopted.get("allOf", ())) == 1:
             [only] = adopted.pop("allOf")
             adopted = {**only, **adopted}
-        return adopted
+        first = {key: adopted[key] for key in ("description", "type") if key in adopted}
+        return {**first, **adopted}
 
 
 def _is_postponed(type: Any) -> bool:

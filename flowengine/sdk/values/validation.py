@@ -26,7 +26,7 @@ from flowengine.kernel.notation.times import (
 )
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.texts.near_words import did_you_mean
-from flowengine.sdk.values.declared_forms import base64_texts, integers
+from flowengine.sdk.values.declared_forms import declared_form
 from flowengine.sdk.values.plain_values import place_of_fault, to_plain
 from flowengine.sdk.values.schema_expansion import Count, Expansion, TooMuch, plain_values_first
 from flowengine.util.plain_data import with_leaves
@@ -133,15 +133,14 @@ class Validator:
         SchemaError: The schema is invalid.
     """
 
-    __slots__ = ("_converts", "_expansion", "_folder", "_full", "_schema", "proof")
+    __slots__ = ("_convert", "_expansion", "_folder", "_full", "_schema", "proof")
 
     def __init__(self, schema: Any, *, folder: str | None = None) -> None:
         self._schema = schema
         self._folder = folder
         self._full: jsonschema_rs.Draft202012Validator | None = None
         self._expansion: Expansion
-        self._converts: list[Callable[[Any], Any]] = []
-        """Convert to integers and to texts where the schema declares these."""
+        self._convert: Callable[[Any], Any] | None = None
         self.proof = proof_of(schema)
         if self.proof is None:
             self._validator()
@@ -168,9 +167,7 @@ class Validator:
             message, field, hint = self.explained(errors)
             gap = " " if message.startswith("must ") else ": "
             raise InputError(f"{what}{gap}{message}", field=field, hint=hint)
-        for convert in self._converts:
-            value = convert(value)
-        return value
+        return value if self._convert is None else self._convert(value)
 
     def misfits(self, value: Any, most: int = 2_000) -> list[jsonschema_rs.ValidationError]:
         """Return the errors of a value, none if it fits.
@@ -260,8 +257,7 @@ class Validator:
             try:
                 schema = _with_roots(self._schema, count())
                 self._expansion = Expansion(schema)
-                converts = base64_texts(self._schema), integers(self._schema)
-                self._converts = [convert for convert in converts if convert]
+                self._convert = declared_form(self._schema)
                 self._full = jsonschema_rs.Draft202012Validator(
                     schema,
                     formats={"path": self._exists, **_FORMATS},
