@@ -234,7 +234,12 @@ class ExecutionTracer:
         step.attempt = None
         attributes: dict[str, Value] = {ADDRESS: seen.address, ATTEMPT: number}
         name, client = "attempt", False
-        if _asks(seen, step.spec):
+        kind = step.spec.get("kind")
+        # A round need not ask a model, or takes the reply of a request.
+        asks = kind == AHEAD or (
+            kind == TURN and (seen.error is not None or bool(Reply.of(seen.output).usage))
+        )
+        if asks:
             name, client = self._model_call(seen, step.spec, attributes), True
         elif "caller" in step.spec:
             attributes |= {
@@ -326,13 +331,6 @@ class ExecutionTracer:
 
     def _id(self, what: str, address: str, at: int) -> str:
         return span_of(what, self.record.id, address, at)
-
-
-def _asks(seen: Observation, spec: StepSpec) -> bool:
-    """Return whether an attempt asks a model. A round need not, or takes the reply of a request."""
-    if spec.get("kind") != TURN:
-        return spec.get("kind") == AHEAD
-    return seen.error is not None or bool(Reply.of(seen.output).usage)
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Value]:

@@ -41,6 +41,7 @@ from flowengine.sdk.processes import marked
 
 BOUND = 60.0
 """Seconds after which an expected event counts as missing."""
+_BEAT = 0.01
 
 
 class ProviderCase(NamedTuple):
@@ -280,16 +281,16 @@ def loop_stays_responsive(case: ProviderCase) -> None:
 class _Pulse:
     """Measures the longest time for which the background loop is blocked.
 
-    Time in which the machine runs other processes, although the loop is ready, does not count. So
-    a second thread looks whether the one of the loop sleeps. What the kernel measures as waiting
-    (`schedstat`) is not usable: Linux 6.18 now and then takes a whole sleep for it.
+    Time in which the machine runs other processes, although the loop is ready, does not count: a
+    second thread is then late as well.
     """
 
     def __enter__(self) -> _Pulse:
         self.seconds = 0.0
-        self._asleep = 0.0
+        self._late = 0.0
         self._stop = threading.Event()
         self._future = background().submit(self._beat())
+        threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -297,31 +298,17 @@ class _Pulse:
         self._future.result(BOUND)
 
     async def _beat(self) -> None:
-        loop, thread = asyncio.get_running_loop(), threading.get_native_id()
-        threading.Thread(target=self._watch, args=(thread,), daemon=True).start()
         while not self._stop.is_set():
-            began, worked, slept = loop.time(), time.thread_time(), self._asleep
-            await asyncio.sleep(0.01)
-            blocked = time.thread_time() - worked + self._asleep - slept
-            self.seconds = max(self.seconds, min(loop.time() - began, blocked))
+            began, late = time.monotonic(), self._late
+            await asyncio.sleep(_BEAT)
+            self.seconds = max(self.seconds, time.monotonic() - began - (self._late - late))
 
-    def _watch(self, thread: int) -> None:
-        last, slept = time.monotonic(), False
-        while not self._stop.wait(0.02):
-            now, sleeps = time.monotonic(), _sleeps(thread)
-            if slept and sleeps:
-                self._asleep += now - last
-            last, slept = now, sleeps
-
-
-def _sleeps(thread: int) -> bool:
-    """Return whether a thread of this process neither runs nor waits for a processor."""
-    try:
-        return (
-            Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] in "SD"
-        )
-    except OSError:  # not Linux: time of other processes counts, too
-        return True
+    def _watch(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(_BEAT):
+            now = time.monotonic()
+            self._late += now - began - _BEAT
+            began = now
 
 
 _KILLED = """

@@ -144,14 +144,12 @@ def conversion_to(hint: Any) -> Callable[[Any], Any] | None:
             return values.read(value)
         except Invalid as invalid:
             errors = invalid.errors(include_url=False, include_input=False)
-            raise Misfit({_path(error["loc"]): _fault_of(error) for error in errors}) from None
+            faults = {
+                "".join(f".{part}" for part in error["loc"]): (
+                    "is missing" if error["type"] == "missing" else predicate(error)
+                )
+                for error in errors
+            }
+            raise Misfit(faults) from None
 
     return convert
-
-
-def _fault_of(error: Any) -> str:
-    return "is missing" if error["type"] == "missing" else predicate(error)
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f".{part}" for part in location)

@@ -24,7 +24,6 @@ from flowengine.sdk.python.declared_classes import (
     RENAMING,
     SCALARS,
     UNKNOWN,
-    assignments,
     nothing,
     unread,
     with_fields,
@@ -73,7 +72,7 @@ class Declarations:
         self._known: dict[int, tuple[Any, int]] = {}
         """Values of names and classes, with the number of parts that they were made of."""
         self._under_way: dict[int, str] = {}
-        self._classes: dict[Any, tuple[ast.ClassDef, Module]] = {}
+        self._classes: set[Any] = set()
         self._depth = 0
         self._space = types.ModuleType(f"_declared_{next(_numbers)}")
         """Holds the classes that refer to each other."""
@@ -209,21 +208,11 @@ class Declarations:
             return UNKNOWN if found is None else self._bound(found, name)
         if isinstance(inner, types.ModuleType):
             return public_part(inner, name, UNKNOWN)
-        if isinstance(inner, type) and inner in self._classes:
-            return self._of_class(inner, name)
+        if isinstance(inner, type) and issubclass(inner, enum.Enum):
+            return inner.__members__.get(name, UNKNOWN)
         if isinstance(inner, type) and issubclass(inner, Unread):
             return unread(f"{inner.__module__}.{inner.__qualname__}", name)
         return UNKNOWN
-
-    def _of_class(self, cls: Any, name: str) -> Any:
-        if issubclass(cls, enum.Enum):
-            return cls.__members__.get(name, UNKNOWN)
-        node, home = self._classes[cls]
-        for inner in node.body:
-            if isinstance(inner, ast.ClassDef) and inner.name == name:
-                return self._bound(BoundValue(inner, home), name)
-        values = [value for key, value in assignments(node) if key == name]
-        return self.value(values[0], home) if len(values) == 1 else UNKNOWN
 
     def _subscript(self, generic: Any, items: Sequence[ast.expr], module: Module) -> Any:
         """Return a type with the types in its brackets."""
@@ -282,6 +271,8 @@ class Declarations:
         words: dict[str, Any] = {}
         for word in keywords:
             value = UNKNOWN if word.arg is None else self.value(word.value, module)
+            if isinstance(value, type) and issubclass(value, Unread):
+                value = UNKNOWN
             if word.arg == "default_factory" or (word.arg == "default" and value is UNKNOWN):
                 words["default_factory"] = nothing
             elif word.arg != "json_schema_extra":
@@ -304,6 +295,6 @@ class Declarations:
             del self._under_way[id(node)]
         self._known[id(node)] = (made, 1)
         if isinstance(made, type):
-            self._classes[made] = (node, home)
+            self._classes.add(made)
             setattr(self._space, key, made)
         return made

@@ -30,7 +30,7 @@ from flowengine.sdk.python.schema_forms import (
     each_part,
     is_plain,
     mapping,
-    references,
+    needed,
     union,
 )
 
@@ -214,7 +214,7 @@ class LiveTypes:
         if len(adopted.get("allOf", ())) == 1:
             [only] = adopted.pop("allOf")
             adopted = {**only, **adopted}
-        first = {key: adopted[key] for key in ("description", "type") if key in adopted}
+        first: Schema = {key: adopted[key] for key in ("description", "type") if key in adopted}
         return {**first, **adopted}
 
 
@@ -226,15 +226,3 @@ def _is_postponed(type: Any) -> bool:
 def plain_default(value: Any) -> Any:
     """Return a default in its JSON form, or unchanged if it has none."""
     return value.value if isinstance(value, enum.Enum) else value
-
-
-def needed(schema: Schema, definitions: Schema) -> Schema:
-    """Return the definitions that a schema refers to, directly or indirectly."""
-    merged: Schema = {}
-    pending = references(schema)
-    while pending:
-        name = pending.pop()
-        if name not in merged:
-            merged[name] = definitions[name]
-            pending += references(definitions[name])
-    return merged

@@ -220,24 +220,14 @@ class ClassSchemas:
         kept = {
             name
             for name, count in counts.items()
-            if (count > 1 and "properties" in self._schemas[name]) or self._is_circle(name)
+            if (count > 1 and "properties" in self._schemas[name])
+            or name in needed(self._schemas[name], self._schemas)
         }
         place = self._put_in(schema, kept)
         if kept:
             names = [name for name in self._schemas if name in kept]
             place["$defs"] = {name: self._put_in(self._schemas[name], kept) for name in names}
         return place
-
-    def _is_circle(self, name: str) -> bool:
-        pending, seen = references(self._schemas[name]), set[str]()
-        while pending:
-            referred = pending.pop()
-            if referred == name:
-                return True
-            if referred not in seen:
-                seen.add(referred)
-                pending += references(self._schemas[referred])
-        return False
 
     def _put_in(self, schema: Schema, kept: set[str]) -> Schema:
         name = _referred(schema)
@@ -297,3 +287,15 @@ def references(schema: Schema) -> list[str]:
 def _referred(schema: Schema) -> str | None:
     reference = schema.get("$ref")
     return reference.removeprefix(_PREFIX) if isinstance(reference, str) else None
+
+
+def needed(schema: Schema, definitions: Schema) -> Schema:
+    """Return the definitions that a schema refers to, directly or indirectly."""
+    merged: Schema = {}
+    pending = references(schema)
+    while pending:
+        name = pending.pop()
+        if name not in merged:
+            merged[name] = definitions[name]
+            pending += references(definitions[name])
+    return merged

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections import abc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from enum import Flag
 from functools import lru_cache
@@ -48,9 +47,6 @@ from flowengine.sdk.python.carried_values import (
 )
 from flowengine.sdk.python.plain_hints import known_hints
 from flowengine.sdk.python.schema_forms import SCALARS
-
-_SEQUENCES = dict.fromkeys((abc.Collection, abc.Container, abc.Reversible), abc.Sequence)
-"""Classes without items by position, which pydantic does not know."""
 
 
 def explain_typed_dicts(hint: Any) -> None:
@@ -92,8 +88,8 @@ def _explain(classes: Iterable[Any]) -> None:
             schema = classmethod(lambda _, source, handler, twin=twin: handler(twin))
             cls.__get_pydantic_core_schema__ = schema
     for cls, twin in same.items():
-        hints, known = known_hints(cls).items(), _SEQUENCES | same
-        twin.__annotations__ = {name: _exchanged(hint, known) for name, hint in hints}
+        hints = known_hints(cls).items()
+        twin.__annotations__ = {name: _exchanged(hint, same) for name, hint in hints}
 
 
 def _exchanged(hint: Any, same: Mapping[Any, Any]) -> Any:
@@ -298,11 +294,9 @@ def _core_schema(hint: Any) -> Node:
     except ImportError as error:  # of a package that the type needs
         raise NoPlainForm(str(error)) from None
     except PydanticUserError as error:
-        if error.code == "schema-for-unknown-type":
-            if any(hasattr(part, "__dataclass_fields__") for part in (hint, *get_args(hint))):
-                return _with_other_classes(hint)
-            if (known := _exchanged(hint, _SEQUENCES)) != hint:
-                return _core_schema(known)
+        has_fields = any(hasattr(each, "__dataclass_fields__") for each in (hint, *get_args(hint)))
+        if error.code == "schema-for-unknown-type" and has_fields:
+            return _with_other_classes(hint)
         if error.code != "typed-dict-version":
             raise
         explain_typed_dicts(hint)

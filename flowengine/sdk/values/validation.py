@@ -463,88 +463,50 @@ def as_plain(value: Any, what: str) -> Any:
 
 def proof_of(schema: Any) -> _Proof | None:
     """Return a function that proves that a value fits, or None if the schema is not simple."""
-    if schema is True or schema == {}:
-        return lambda value: True
     if type(schema) is not dict:
+        return (lambda value: True) if schema is True else None
+    words, kind = schema.keys() - _SAYS_NOTHING, schema.get("type")
+    if not words:
+        return lambda value: True
+    if kind == "object" and words <= {"type", "properties", "required", "additionalProperties"}:
+        return _object_proof(schema)
+    if kind == "array" and words == {"type", "items"}:
+        item = proof_of(schema["items"])
+        return item and (lambda value: type(value) is list and all(map(item, value)))
+    kinds: list[Any] = kind if type(kind) is list else [kind]
+    choices = schema.get("enum", [""])
+    if (
+        not words <= {"type", "enum"}
+        or not all(type(each) is str and each in _TYPES for each in kinds if "type" in words)
+        or not (type(choices) is list and choices and all(type(each) is str for each in choices))
+    ):
         return None
-    proofs = []
-    for keyword, operand in schema.items():
-        if keyword in _SAYS_NOTHING:
-            continue
-        maker = _PROOFS.get(keyword)
-        proof = maker(operand, schema) if maker else None
-        if proof is None:
-            return None
-        proofs.append(proof)
-    if len(proofs) == 1:
-        return proofs[0]
-    return lambda value: all(proof(value) for proof in proofs)
+    proofs = [_TYPES[each] for each in kinds if "type" in words]
+    if "enum" in words:
+        return lambda value: (
+            type(value) is str
+            and value in choices
+            and (not proofs or any(proof(value) for proof in proofs))
+        )
+    return proofs[0] if len(proofs) == 1 else lambda value: any(proof(value) for proof in proofs)
 
 
-def _type_proof(operand: Any, schema: Any) -> _Proof | None:
-    if type(operand) is str:
-        return _TYPES.get(operand)
-    if type(operand) is not list or not all(name in _TYPES for name in operand):
+def _object_proof(schema: dict[str, Any]) -> _Proof | None:
+    fields, required = schema.get("properties", {}), schema.get("required", [])
+    is_open = schema.get("additionalProperties", True)
+    if type(fields) is not dict or type(required) is not list or type(is_open) is not bool:
         return None
-    proofs = [_TYPES[name] for name in operand]
-    return lambda value: any(proof(value) for proof in proofs)
-
-
-def _enum_proof(operand: Any, schema: Any) -> _Proof | None:
-    if type(operand) is not list or not all(type(choice) is str for choice in operand):
-        return None
-    return lambda value: type(value) is str and value in operand
-
-
-def _properties_proof(operand: Any, schema: Any) -> _Proof | None:
-    if schema.get("type") != "object" or type(operand) is not dict:
-        return None
-    proofs = {}
-    for name, inner in operand.items():
-        proof = proof_of(inner)
-        if proof is None:
+    proofs: dict[str, _Proof] = {}
+    for name, inner in fields.items():
+        if (proof := proof_of(inner)) is None:
             return None
         proofs[name] = proof
-
-    def prove(value: Any) -> bool:
-        if type(value) is not dict:
-            return False
-        return all(name not in value or proof(value[name]) for name, proof in proofs.items())
-
-    return prove
-
-
-def _required_proof(operand: Any, schema: Any) -> _Proof | None:
-    if schema.get("type") != "object" or type(operand) is not list:
-        return None
-    return lambda value: type(value) is dict and all(name in value for name in operand)
-
-
-def _closed_proof(operand: Any, schema: Any) -> _Proof | None:
-    if operand is True:
-        return lambda value: True
-    names = schema.get("properties", {})
-    if operand is not False or schema.get("type") != "object" or type(names) is not dict:
-        return None
-    known = names.keys()
-    return lambda value: type(value) is dict and value.keys() <= known
-
-
-def _items_proof(operand: Any, schema: Any) -> _Proof | None:
-    proof = proof_of(operand)
-    if schema.get("type") != "array" or proof is None:
-        return None
-    return lambda value: type(value) is list and all(proof(item) for item in value)
-
-
-_PROOFS: dict[str, Callable[[Any, Any], _Proof | None]] = {
-    "type": _type_proof,
-    "enum": _enum_proof,
-    "properties": _properties_proof,
-    "required": _required_proof,
-    "additionalProperties": _closed_proof,
-    "items": _items_proof,
-}
+    return lambda value: (
+        type(value) is dict
+        and all(name in value for name in required)
+        and (is_open or value.keys() <= proofs.keys())
+        and all(name not in value or proof(value[name]) for name, proof in proofs.items())
+    )
 
 
 # Messages
