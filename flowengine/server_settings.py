@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flowengine.errors import InputError, UsageError
 from flowengine.sdk.files.file_names import SIGNATURES
+from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
 from flowengine.sdk.values.validation import validate
 
 ROLES = ("viewer", "starter", "approver", "operator", "admin")
@@ -166,56 +167,48 @@ class DeployRules(NamedTuple):
         )
 
 
-def _texts(**more: Any) -> dict[str, Any]:
-    return {"type": "array", "items": {"type": "string", "minLength": 1, **more}}
-
-
-def _map(required: Iterable[str], **properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*required],
-        "additionalProperties": False,
-    }
-
-
-_TEXT = {"type": "string", "minLength": 1}
-_SWITCH = {"type": "boolean"}
-_HEADER = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9-]{0,63}$"}
+_TEXT = {**TEXT, "minLength": 1}
+_TEXTS = listed(_TEXT)
+_HEADER = {**TEXT, "pattern": "^[A-Za-z][A-Za-z0-9-]{0,63}$"}
 _SCHEMAS: dict[str, Any] = {
-    "access": {
-        "type": "array",
-        "items": _map(
-            ("who", "role"), who=_texts(), role={"enum": [*ROLES]}, flows=_texts(), content=_SWITCH
-        ),
-    },
-    "hooks": {
-        "type": "array",
-        "items": _map(
-            ("name", "scheme", "secret", "signal", "key"),
-            name={"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-            scheme={"enum": ["standard", "github", "stripe", "slack", "hmac"]},
-            secret={},
-            signal=_TEXT,
-            key=_TEXT,
-            header=_TEXT,
-        ),
-    },
+    "access": listed(
+        record(
+            {"who": _TEXTS, "role": {"enum": [*ROLES]}, "flows": _TEXTS, "content": FLAG},
+            ["who", "role"],
+        )
+    ),
+    "hooks": listed(
+        record(
+            {
+                "name": {**TEXT, "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+                "scheme": {"enum": ["standard", "github", "stripe", "slack", "hmac"]},
+                "secret": {},
+                "signal": _TEXT,
+                "key": _TEXT,
+                "header": _TEXT,
+            },
+            ["name", "scheme", "secret", "signal", "key"],
+        )
+    ),
     "sign_in": {
-        **_map(
-            (),
-            proxy=_map(ProxySignIn._fields, user_header=_HEADER, secret_header=_HEADER, secret={}),
-            oidc=_map(
-                ("issuer", "audience"),
-                **{**dict.fromkeys(OidcSignIn._fields, _TEXT), "client_secret": {}},
-            ),
+        **record(
+            {
+                "proxy": record({"user_header": _HEADER, "secret_header": _HEADER, "secret": {}}),
+                "oidc": record(
+                    {**dict.fromkeys(OidcSignIn._fields, _TEXT), "client_secret": {}},
+                    ["issuer", "audience"],
+                ),
+            },
+            [],
         ),
         "minProperties": 1,
     },
-    "uploads": _map(
-        (), mebibytes={"type": "integer", "minimum": 1, "maximum": 10_000}, types=_texts()
+    "uploads": record(
+        {"mebibytes": {**WHOLE, "minimum": 1, "maximum": 10_000}, "types": _TEXTS}, []
     ),
-    "deploys": _map((), modules=_texts(), host=_SWITCH, folders=_texts(pattern="^/")),
+    "deploys": record(
+        {"modules": _TEXTS, "host": FLAG, "folders": listed({**TEXT, "pattern": "^/"})}, []
+    ),
 }
 
 

@@ -30,7 +30,6 @@ CONVERSATION = "gen_ai.conversation.id"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
 TOOL = "gen_ai.tool.name"
-TOOL_CALL = "gen_ai.tool.call.id"
 TOKENS = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
@@ -38,9 +37,6 @@ TOKENS = {
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 """Key of the usage of a model call → attribute."""
-OUTPUT_MESSAGES = "gen_ai.output.messages"
-TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
-TOOL_RESULT = "gen_ai.tool.call.result"
 
 COST = "flowengine.cost_usd"
 EXECUTION = "flowengine.execution.id"
@@ -51,9 +47,6 @@ KIND = "flowengine.step.kind"
 OUTCOME = "flowengine.step.outcome"
 ATTEMPT = "flowengine.attempt"
 ENVIRONMENT = "flowengine.environment.name"
-ENVIRONMENT_KIND = "flowengine.environment.kind"
-ENVIRONMENT_SCOPE = "flowengine.environment.scope"
-ENVIRONMENT_PROVIDER = "flowengine.environment.provider"
 INPUT = "flowengine.input"
 OUTPUT = "flowengine.output"
 
@@ -248,10 +241,10 @@ class ExecutionTracer:
                 AGENT: step.spec["caller"],
             }
             if entry := self._calls.of(seen.address).get("entry"):
-                attributes[TOOL_CALL] = str(entry["id"])
+                attributes["gen_ai.tool.call.id"] = str(entry["id"])
             if self._content:
-                attributes[TOOL_ARGUMENTS] = _text(given)
-                attributes[TOOL_RESULT] = _text(seen.output)
+                attributes["gen_ai.tool.call.arguments"] = _text(given)
+                attributes["gen_ai.tool.call.result"] = _text(seen.output)
             name = f"execute_tool {step.spec['id']}"
         elif self._content:
             attributes[INPUT] = _text(given)
@@ -269,7 +262,7 @@ class ExecutionTracer:
             attributes |= {PROVIDER: provider, REQUEST_MODEL: model or provider}
         attributes |= _usage(reply.usage)
         if self._content and reply.message:
-            attributes[OUTPUT_MESSAGES] = _text([reply.message])
+            attributes["gen_ai.output.messages"] = _text([reply.message])
         return f"chat {reply.model}".rstrip()
 
     def _environment(self, address: str, opening: Mapping[str, str]) -> Span:
@@ -285,9 +278,9 @@ class ExecutionTracer:
             parent = self._id("attempt", address, step.attempt[1])
         attributes: dict[str, Value] = {
             ENVIRONMENT: opening["name"],
-            ENVIRONMENT_KIND: opening["kind"],
-            ENVIRONMENT_SCOPE: opening["scope"],
-            ENVIRONMENT_PROVIDER: opening["provider"],
+            "flowengine.environment.kind": opening["kind"],
+            "flowengine.environment.scope": opening["scope"],
+            "flowengine.environment.provider": opening["provider"],
         }
         if address:
             attributes[ADDRESS] = address

@@ -7,8 +7,7 @@ and receive it unchanged.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection
 from typing import Any, get_type_hints
 
 from flowengine.kernel.graph.compiled import Plain
@@ -62,21 +61,8 @@ def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Conv
             others = each.pop(parameter.name)
         if (field := field_of(parameter)) is not None and not field.is_required():
             fields[parameter.name] = field
-    return together(each, fields, others) if any(each.values()) or fields or others else None
-
-
-def together(
-    each: Mapping[str, Callable[[Any], Any] | None],
-    fields: Mapping[str, Any] = MappingProxyType({}),
-    others: Callable[[Any], Any] | None = None,
-) -> Convert:
-    """Return a function that converts arguments with one function per parameter.
-
-    Args:
-        each: Parameter → its conversion. None: it receives the value unchanged.
-        fields: Parameter → pydantic's `Field(...)` that is its default.
-        others: The conversion of arguments that no parameter is named after.
-    """
+    if not (any(each.values()) or fields or others):
+        return None
 
     def convert(arguments: dict[str, Any]) -> dict[str, Any]:
         made, wrong = dict(arguments), dict[str, str]()

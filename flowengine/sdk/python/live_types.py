@@ -21,7 +21,6 @@ from flowengine.sdk.python.schema_forms import (
     DICTS,
     LISTS,
     SCALARS,
-    SETS,
     ClassSchemas,
     Schema,
     Unread,
@@ -119,7 +118,6 @@ class LiveTypes:
 
     def _generic(self, type: Any, origin: Any, items: tuple[Any, ...]) -> Schema:
         name = getattr(origin, "__name__", "")
-        name = "AbstractSet" if origin is collections.abc.Set else name
         if hasattr(type, "__metadata__"):
             base, description, rest = get_args(type)[0], None, []
             for note in type.__metadata__:
@@ -138,8 +136,6 @@ class LiveTypes:
             return self.schema(items[0])
         if name in LISTS:
             return array(self.schema(items[0]))
-        if name in SETS:
-            return array(self.schema(items[0]), unique=True)
         if name in DICTS:
             # not hashed: a note in it need not be hashable
             is_plain_map = items[0] in (str, Any)
@@ -151,8 +147,6 @@ class LiveTypes:
             return {}
         if cls in {list, tuple} or cls in {collections.abc.Sequence, collections.abc.Iterable}:
             return array({})
-        if cls in {set, frozenset}:
-            return array({}, unique=True)
         if cls in {dict, collections.abc.Mapping}:
             return mapping({})
         return self._asked(cls)

@@ -17,7 +17,6 @@ SCALARS: dict[str, Schema] = {
     "bytes": {"type": "string", "contentEncoding": "base64"},
 }
 LISTS = frozenset({"list", "Sequence", "MutableSequence", "Iterable", "Collection"})
-SETS = frozenset({"set", "frozenset", "AbstractSet", "MutableSet", "FrozenSet"})
 DICTS = frozenset({"dict", "Mapping", "MutableMapping"})
 ABSENT: Any = object()
 """Used in place of a default that is missing or has no JSON form."""
@@ -92,10 +91,9 @@ def nullable(schema: Schema) -> Schema:
     return schema
 
 
-def array(inner: Schema, *, unique: bool = False) -> Schema:
-    """Return the schema of a list, or of a set."""
-    schema: Schema = {"type": "array", "items": inner} if inner else {"type": "array"}
-    return {**schema, "uniqueItems": True} if unique else schema
+def array(inner: Schema) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": inner} if inner else {"type": "array"}
 
 
 def mapping(inner: Schema) -> Schema:

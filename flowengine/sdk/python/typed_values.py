@@ -49,15 +49,6 @@ from flowengine.sdk.python.plain_hints import known_hints
 from flowengine.sdk.python.schema_forms import SCALARS
 
 
-def explain_typed_dicts(hint: Any) -> None:
-    """Make the TypedDicts that a type names, alone or in dataclasses, known to pydantic.
-
-    Pydantic needs the bases of a class, which those of `typing` do not keep before Python 3.12. It
-    is given an equal class of `typing_extensions` instead.
-    """
-    _explain(list(_typed_dicts(hint, [])))
-
-
 def _typed_dicts(hint: Any, seen: list[Any]) -> Iterator[Any]:
     """Yield the TypedDicts that a type names, alone or in dataclasses."""
     parts = list(get_args(hint))
@@ -72,10 +63,15 @@ def _typed_dicts(hint: Any, seen: list[Any]) -> Iterator[Any]:
 
 
 def _explain(classes: Iterable[Any]) -> None:
+    """Make TypedDicts known to pydantic.
+
+    Pydantic needs the bases of a class, which those of `typing` do not keep before Python 3.12. It
+    is given an equal class of `typing_extensions` instead.
+    """
     from typing_extensions import TypedDict
 
     same: dict[Any, Any] = {}
-    for cls in classes:
+    for cls in list(classes):
         same[cls] = twin = TypedDict(cls.__name__, {})  # type: ignore[operator]
         for name in ("__module__", "__qualname__", "__doc__", "__pydantic_config__"):
             if hasattr(cls, name):
@@ -299,7 +295,7 @@ def _core_schema(hint: Any) -> Node:
             return _with_other_classes(hint)
         if error.code != "typed-dict-version":
             raise
-        explain_typed_dicts(hint)
+        _explain(_typed_dicts(hint, []))
         adapter = TypeAdapter(hint)
     return dict(adapter.core_schema)
 

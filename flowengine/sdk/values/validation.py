@@ -306,58 +306,12 @@ def _with_roots(schema: Any, numbers: Iterator[int], *, inner: bool = False) -> 
     return made
 
 
-def _is_time(text: str) -> bool:
-    """Return whether a text is a time in the notation of flow files and expressions."""
-    try:
-        parse_microseconds(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_iso_time(text: str) -> bool:
-    """Return whether a text is a time in ISO 8601, whose offset is optional, as in Python."""
-    from datetime import datetime
-
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_iso_clock_time(text: str) -> bool:
-    """Return whether a text is a time of day in ISO 8601, whose offset is optional."""
-    from datetime import time
-
-    try:
-        time.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_duration(text: str) -> bool:
-    """Return whether a text is a duration in ISO 8601, also with a sign, or as in flow files."""
-    import re
-
-    if re.fullmatch(_DURATION, text, re.ASCII):
-        return True
-    try:
-        parse_duration(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _read_by(type: str) -> Callable[[str], bool]:
-    """Return a function that returns whether pydantic reads a text as a type."""
+def _accepted(read: Callable[[str], object]) -> Callable[[str], bool]:
+    """Return a function that returns whether another one reads a text."""
 
     def fits(text: str) -> bool:
-        import pydantic
-
         try:
-            pydantic.TypeAdapter(getattr(pydantic, type)).validate_strings(text)
+            read(text)
         except ValueError:
             return False
         return True
@@ -365,18 +319,43 @@ def _read_by(type: str) -> Callable[[str], bool]:
     return fits
 
 
+def _of_pydantic(type: str) -> Callable[[str], bool]:
+    def read(text: str) -> object:
+        import pydantic
+
+        return pydantic.TypeAdapter(getattr(pydantic, type)).validate_strings(text)
+
+    return _accepted(read)
+
+
+def _of_datetime(kind: str) -> Callable[[str], bool]:
+    def read(text: str) -> object:
+        import datetime
+
+        return getattr(datetime, kind).fromisoformat(text)
+
+    return _accepted(read)
+
+
+def _read_duration(text: str) -> object:
+    """Read a duration in ISO 8601, also with a sign, or as in flow files."""
+    import re
+
+    return re.fullmatch(_DURATION, text, re.ASCII) or parse_duration(text)
+
+
 _FORMATS = {
-    **{f"uuid{version}": _read_by(f"UUID{version}") for version in (1, 3, 4, 5, 6, 7, 8)},
-    "aware-date-time": _read_by("AwareDatetime"),
-    "naive-date-time": _read_by("NaiveDatetime"),
-    "url": _read_by("AnyUrl"),
-    "ipvanyaddress": _read_by("IPvAnyAddress"),
-    "ipvanyinterface": _read_by("IPvAnyInterface"),
-    "ipvanynetwork": _read_by("IPvAnyNetwork"),
-    "date-time": _is_time,
-    "iso-date-time": _is_iso_time,
-    "iso-time": _is_iso_clock_time,
-    "duration": _is_duration,
+    **{f"uuid{version}": _of_pydantic(f"UUID{version}") for version in (1, 3, 4, 5, 6, 7, 8)},
+    "aware-date-time": _of_pydantic("AwareDatetime"),
+    "naive-date-time": _of_pydantic("NaiveDatetime"),
+    "url": _of_pydantic("AnyUrl"),
+    "ipvanyaddress": _of_pydantic("IPvAnyAddress"),
+    "ipvanyinterface": _of_pydantic("IPvAnyInterface"),
+    "ipvanynetwork": _of_pydantic("IPvAnyNetwork"),
+    "date-time": _accepted(parse_microseconds),
+    "iso-date-time": _of_datetime("datetime"),
+    "iso-time": _of_datetime("time"),
+    "duration": _accepted(_read_duration),
 }
 """Formats of times and of types of pydantic. `date-time` is a point in time. The values of Python's
 types may be local."""
