@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from flowengine import sdk
 from flowengine.errors import FlowEngineError
@@ -18,6 +18,9 @@ from flowengine.sdk.python.extras import install_command
 from flowengine.sdk.steps.context import CommandEnvironment, StepContext
 from flowengine.sdk.steps.step_kind import StepKind
 from flowengine.sdk.texts.exception_text import describe
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 NODES = "flowengine.nodes"
 ENVIRONMENTS = "flowengine.envs"
@@ -69,25 +72,10 @@ BUILT_IN = {
 
 _Plugin = TypeVar("_Plugin")
 
+_Point: TypeAlias = "_BuiltIn | EntryPoint"
+"""The name of a class in flow files, and where it is."""
+
 _WHAT = {NODES: "step kind", ENVIRONMENTS: "kind of environment", SANDBOXES: "sandbox"}
-
-
-class _Point(Protocol):
-    """The name of a class in flow files, and where it is: an entry point, or one built in."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def value(self) -> str: ...
-
-    @property
-    def module(self) -> str: ...
-
-    @property
-    def dist(self) -> Any: ...
-
-    def load(self) -> Any: ...
 
 
 class _BuiltIn(NamedTuple):

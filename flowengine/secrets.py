@@ -30,20 +30,13 @@ class Secrets:
     def __init__(self, references: Mapping[str, Plain]) -> None:
         self.references = references
         """Name → its source, as the flow declares it."""
-        self._own = Masker() if references else None
+        self._masker = Masker() if references else NOTHING
         self._looked = not references
         self.names = frozenset(references)
         self.variables = frozenset(
             reference["env"] for reference in references.values() if "env" in reference
         )
         """Environment variables that contain secrets. A command receives them only on request."""
-
-    @property
-    def _masker(self) -> Masker:
-        if self._own is not None:
-            return self._own
-
-        return NOTHING
 
     def reveal(self, value: Plain) -> Plain:
         """Return a value with the references to secrets in its texts resolved.
@@ -125,8 +118,7 @@ class Secrets:
 
     def _value(self, name: str) -> str:
         value = resolve(name, self.references[name])
-        assert self._own is not None, "it has references"
-        self._own.learn(value, name)
+        self._masker.learn(value, name)
         if len(value) >= _LOGGED:
             PROCESS.learn(value, name)
             mask_logs(PROCESS.mask)

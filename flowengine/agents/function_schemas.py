@@ -14,9 +14,7 @@ from flowengine.sdk.python.live_signature import (
     Signature,
     name_of,
     read_function,
-    resolved_hints,
 )
-from flowengine.sdk.python.live_types import computed_fields
 from flowengine.sdk.python.schema_forms import with_distinct_members
 
 LONGEST_NAME = 64
@@ -82,10 +80,7 @@ def read_tool(
     signature = read_function(function, environments=environments, is_environment=_is_environment)
     if signature.args is None:
         return name, signature
-    hints = resolved_hints(function)
-    types = [hints[parameter] for parameter in signature.args["properties"] if parameter in hints]
-    args = with_distinct_members(signature.args, lambda: computed_fields(types))
-    return name, signature._replace(args=args)
+    return name, signature._replace(args=with_distinct_members(signature.args))
 
 
 def check_name(name: str) -> None:

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.sdk.python.extras import is_installed, missing_package
-from flowengine.telemetry.spans import CAPTURE_CONTENT, ENDPOINTS, ExecutionTracer, Span, Traced
+from flowengine.telemetry.spans import (
+    CAPTURE_CONTENT,
+    ENDPOINTS,
+    ExecutionTracer,
+    Span,
+    TracedEngine,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 
-def export_if_wanted(engine: Traced) -> Callable[[], None]:
+def export_if_wanted(engine: TracedEngine) -> Callable[[], None]:
     """Export traces if environment variables name a destination and the SDK is installed.
 
     Returns:
@@ -37,7 +43,7 @@ def export_if_wanted(engine: Traced) -> Callable[[], None]:
 
 
 def export_traces(
-    engine: Traced, exporter: SpanExporter | None = None, *, content: bool | None = None
+    engine: TracedEngine, exporter: SpanExporter | None = None, *, content: bool | None = None
 ) -> Callable[[], None]:
     """Export a span for each execution, step, attempt and wait that ends, and each environment.
 
@@ -79,7 +85,9 @@ def _nothing() -> None:
 class LiveSpans:
     """Makes spans from the updates of an engine."""
 
-    def __init__(self, engine: Traced, export: Callable[[Span], None], *, content: bool) -> None:
+    def __init__(
+        self, engine: TracedEngine, export: Callable[[Span], None], *, content: bool
+    ) -> None:
         self._engine = engine
         self._export = export
         self._content = content

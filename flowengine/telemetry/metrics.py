@@ -18,7 +18,7 @@ from flowengine.kernel.notation.times import parse_time
 from flowengine.sdk.python.extras import is_installed, missing_package
 from flowengine.telemetry import spans as names
 from flowengine.telemetry.export import LiveSpans
-from flowengine.telemetry.spans import MeasuredEngine, Span
+from flowengine.telemetry.spans import Span, TracedEngine
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -29,7 +29,7 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 EXPORTER = "OTEL_METRICS_EXPORTER"
 
 
-def export_metrics_if_wanted(engine: MeasuredEngine) -> Callable[[], None]:
+def export_metrics_if_wanted(engine: TracedEngine) -> Callable[[], None]:
     """Export metrics if environment variables ask for them and the SDK is installed.
 
     Returns:
@@ -42,9 +42,7 @@ def export_metrics_if_wanted(engine: MeasuredEngine) -> Callable[[], None]:
     return export_metrics(engine)
 
 
-def export_metrics(
-    engine: MeasuredEngine, reader: MetricReader | None = None
-) -> Callable[[], None]:
+def export_metrics(engine: TracedEngine, reader: MetricReader | None = None) -> Callable[[], None]:
     """Export metrics of the executions that an engine drives, and of its store.
 
     Args:
@@ -163,7 +161,7 @@ class _Observed:
         is_open: Whether the store can be read.
     """
 
-    def __init__(self, meter: Meter, engine: MeasuredEngine) -> None:
+    def __init__(self, meter: Meter, engine: TracedEngine) -> None:
         self.is_open = True
         due = "Executions that can continue and that no process runs"
         oldest = "How long the oldest of them has been able to continue"
@@ -197,7 +195,7 @@ class _Observed:
         return observe
 
 
-def oldest_approval(engine: MeasuredEngine) -> float:
+def oldest_approval(engine: TracedEngine) -> float:
     """Return for how many seconds the oldest open approval has been open. 0: there is none."""
     kinds = ("approval", "ask")
     waits = every_item(lambda after: engine.approvals.list(kinds=kinds, after=after))

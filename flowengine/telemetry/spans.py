@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from flowengine.agents.actions import AHEAD, TURN, Reply
 from flowengine.agents.calls_of_rounds import RoundCalls
 from flowengine.journal.records import ExecutionRecord
-from flowengine.journal.store import ListPage
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.addresses import is_round
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.notation.traces import LABEL, TRACEPARENT, own_ids, span_of
@@ -31,7 +30,6 @@ CONVERSATION = "gen_ai.conversation.id"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
 TOOL = "gen_ai.tool.name"
-TOOL_CALL = "gen_ai.tool.call.id"
 TOKENS = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
@@ -39,9 +37,6 @@ TOKENS = {
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 """Key of the usage of a model call → attribute."""
-OUTPUT_MESSAGES = "gen_ai.output.messages"
-TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
-TOOL_RESULT = "gen_ai.tool.call.result"
 
 COST = "flowengine.cost_usd"
 EXECUTION = "flowengine.execution.id"
@@ -52,9 +47,6 @@ KIND = "flowengine.step.kind"
 OUTCOME = "flowengine.step.outcome"
 ATTEMPT = "flowengine.attempt"
 ENVIRONMENT = "flowengine.environment.name"
-ENVIRONMENT_KIND = "flowengine.environment.kind"
-ENVIRONMENT_SCOPE = "flowengine.environment.scope"
-ENVIRONMENT_PROVIDER = "flowengine.environment.provider"
 INPUT = "flowengine.input"
 OUTPUT = "flowengine.output"
 
@@ -235,7 +227,12 @@ class ExecutionTracer:
         step.attempt = None
         attributes: dict[str, Value] = {ADDRESS: seen.address, ATTEMPT: number}
         name, client = "attempt", False
-        if _asks(seen, step.spec):
+        kind = step.spec.get("kind")
+        # A round need not ask a model, or takes the reply of a request.
+        asks = kind == AHEAD or (
+            kind == TURN and (seen.error is not None or bool(Reply.of(seen.output).usage))
+        )
+        if asks:
             name, client = self._model_call(seen, step.spec, attributes), True
         elif "caller" in step.spec:
             attributes |= {
@@ -244,10 +241,10 @@ class ExecutionTracer:
                 AGENT: step.spec["caller"],
             }
             if entry := self._calls.of(seen.address).get("entry"):
-                attributes[TOOL_CALL] = str(entry["id"])
+                attributes["gen_ai.tool.call.id"] = str(entry["id"])
             if self._content:
-                attributes[TOOL_ARGUMENTS] = _text(given)
-                attributes[TOOL_RESULT] = _text(seen.output)
+                attributes["gen_ai.tool.call.arguments"] = _text(given)
+                attributes["gen_ai.tool.call.result"] = _text(seen.output)
             name = f"execute_tool {step.spec['id']}"
         elif self._content:
             attributes[INPUT] = _text(given)
@@ -265,7 +262,7 @@ class ExecutionTracer:
             attributes |= {PROVIDER: provider, REQUEST_MODEL: model or provider}
         attributes |= _usage(reply.usage)
         if self._content and reply.message:
-            attributes[OUTPUT_MESSAGES] = _text([reply.message])
+            attributes["gen_ai.output.messages"] = _text([reply.message])
         return f"chat {reply.model}".rstrip()
 
     def _environment(self, address: str, opening: Mapping[str, str]) -> Span:
@@ -281,9 +278,9 @@ class ExecutionTracer:
             parent = self._id("attempt", address, step.attempt[1])
         attributes: dict[str, Value] = {
             ENVIRONMENT: opening["name"],
-            ENVIRONMENT_KIND: opening["kind"],
-            ENVIRONMENT_SCOPE: opening["scope"],
-            ENVIRONMENT_PROVIDER: opening["provider"],
+            "flowengine.environment.kind": opening["kind"],
+            "flowengine.environment.scope": opening["scope"],
+            "flowengine.environment.provider": opening["provider"],
         }
         if address:
             attributes[ADDRESS] = address
@@ -329,13 +326,6 @@ class ExecutionTracer:
         return span_of(what, self.record.id, address, at)
 
 
-def _asks(seen: Observation, spec: StepSpec) -> bool:
-    """Return whether an attempt asks a model. A round need not, or takes the reply of a request."""
-    if spec.get("kind") != TURN:
-        return spec.get("kind") == AHEAD
-    return seen.error is not None or bool(Reply.of(seen.output).usage)
-
-
 def _usage(usage: Mapping[str, Any]) -> dict[str, Value]:
     attributes: dict[str, Value] = {
         attribute: int(usage[key]) for key, attribute in TOKENS.items() if key in usage
@@ -353,7 +343,7 @@ def _text(value: Any) -> str:
 
 
 def recorded_spans(
-    engine: ExecutionSource, execution: str, *, content: bool = False
+    engine: TracedEngine, execution: str, *, content: bool = False
 ) -> Iterator[Span]:
     """Yield the spans of an execution that have ended, the innermost first.
 
@@ -379,13 +369,6 @@ def recorded_spans(
 # The source of traces: the part of an engine's public interface that this package uses.
 
 
-class Directory(Protocol):
-    """The executions of a store."""
-
-    def execution(self, id: str) -> ExecutionRecord:
-        """Return an execution by its full id."""
-
-
 class Happened(Protocol):
     """An update of an execution."""
 
@@ -402,60 +385,26 @@ class Happened(Protocol):
         """A change of an activation."""
 
 
-class TracedFlow(Protocol):
-    """A flow that an execution runs."""
+class TracedEngine(Protocol):
+    """An engine over a store. `flowengine.Engine` is one."""
 
     @property
-    def compiled(self) -> CompiledFlow:
-        """The steps, among others."""
-
-
-class ExecutionSource(Protocol):
-    """A store with executions. `flowengine.Engine` is one."""
+    def store(self) -> Any:
+        """Its `execution(id)` returns the record of an execution."""
 
     @property
-    def store(self) -> Directory:
-        """The executions."""
+    def executions(self) -> Any:
+        """What is known of executions: see `Engine.executions`."""
 
     @property
-    def executions(self) -> TracedExecutions:
-        """What is known of them."""
-
-
-class TracedExecutions(Protocol):
-    """The executions of a store."""
-
-    def find(self, beginning: str) -> str:
-        """Return the id of the only execution whose id has this prefix."""
-
-    def flow_of(self, execution: str) -> TracedFlow:
-        """Return the flow that an execution runs now."""
-
-    def past_updates(
-        self, execution: str, *, until: int | None = None
-    ) -> Iterator[tuple[Happened, CompiledFlow]]:
-        """Replay an execution. See `Engine.executions.past_updates`."""
-
-
-class Traced(ExecutionSource, Protocol):
-    """An engine that drives executions."""
+    def approvals(self) -> Any:
+        """The waits of the executions: see `Engine.approvals`."""
 
     def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], object]:
         """Call a function with every update. See `Engine.subscribe`."""
 
     def carry_traces(self, on: bool, /) -> None:
         """Let tools continue the traces of executions, or not."""
-
-
-class ListedWaits(Protocol):
-    """Lists waits."""
-
-    def list(self, *, kinds: Iterable[str], after: str | None) -> ListPage[Any]:
-        """Return a page of the open waits, oldest first."""
-
-
-class MeasuredEngine(Traced, Protocol):
-    """An engine whose store is measured."""
 
     def waited(self) -> list[float]:
         """Return for how many seconds each execution has been able to continue."""
@@ -465,7 +414,3 @@ class MeasuredEngine(Traced, Protocol):
 
     def quarantined(self) -> int:
         """Return how many executions no worker takes."""
-
-    @property
-    def approvals(self) -> ListedWaits:
-        """The waits of the executions."""

@@ -89,13 +89,9 @@ def _rows(path: str, *, is_csv: bool) -> Iterator[tuple[int, dict[str, Any]]]:
                 return
             for line, text in enumerate(file, 1):
                 if text.strip():
-                    yield line, _object(text, f"{path}:{line}")
+                    row = read_json(text, f"{path}:{line}", "data")
+                    if not isinstance(row, dict):
+                        raise InputError(f"{path}:{line} is not an object with columns")
+                    yield line, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
-
-
-def _object(text: str, place: str) -> dict[str, Any]:
-    row = read_json(text, place, "data")
-    if not isinstance(row, dict):
-        raise InputError(f"{place} is not an object with columns")
-    return row

@@ -233,8 +233,11 @@ class _Tape:
     # Reading
 
     def _replay(self, number: int, event: Any) -> None:
-        if event["type"] == "cut" and not self._is_same_crash(number, event):
-            self._crashed = number
+        if event["type"] == "cut":
+            call = self._calls.get((event["unit"], event["attempt"]))
+            is_first = self.events[number - 1]["type"] != "cut"
+            if is_first or (call is not None and call.event >= self._crashed):
+                self._crashed = number
         self.times.append(self._time(number, event))
         self._outside(number, event)
         seen = len(self.observations)
@@ -277,13 +280,6 @@ class _Tape:
         if rehearsal is None or rehearsal.asked is None:
             return _Call(run, number, rehearsal, None)
         return _Call(run, number, rehearsal, in_file(self._asked.new(run, rehearsal.asked)))
-
-    def _is_same_crash(self, number: int, event: Any) -> bool:
-        """Return whether an attempt was cut off by the same crash as the event before."""
-        if self.events[number - 1]["type"] != "cut":
-            return False
-        call = self._calls.get((event["unit"], event["attempt"]))
-        return call is None or call.event < self._crashed
 
     def _time(self, number: int, event: Any) -> int:
         """Return the virtual time of an event (ms)."""

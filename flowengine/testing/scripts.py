@@ -113,7 +113,11 @@ class Scripts:
         if name is None and rehearsed:
             return Reply()
         if name is None:
-            raise CaseFailed(self._no_script(run))
+            *_, short = self.names_of(run)
+            raise CaseFailed(
+                f"'{run.address}' makes a call, and the case has no answer for it. Add: "
+                f"tools: {{{short}: [{{return: ...}}]}}"
+            )
         script = scripts[name]
         if script.calls is None:
             answer: Answer | None = script
@@ -208,12 +212,6 @@ class Scripts:
     def _name_of(self, wait: Mapping[str, Any]) -> str | None:
         names = (wait["address"], wait.get("environment"), wait.get("tool"), wait["step"])
         return next((name for name in names if name in self._case.approvals), None)
-
-    def _no_script(self, run: Run) -> str:
-        names = self.names_of(run)
-        short = names[-1] if len(names) > 2 else names[1]
-        line = f"tools: {{{short}: [{{return: ...}}]}}"
-        return f"'{run.address}' makes a call, and the case has no answer for it. Add: {line}"
 
 
 def _called(tool: str, run: Run) -> str:

@@ -314,11 +314,7 @@ class Ahead(StepKind):
     constants = ("agent",)
     secrets = ("settings",)
     meters = Turn.meters
-
-    @classmethod
-    def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
-        """Return the state that a request sees."""
-        return Turn.reads(configuration)
+    reads = Turn.reads
 
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.sdk import Command, Plain, StepContext, Tool, ToolError
 from flowengine.sdk.tools.schemas import FLAG, TEXT, WHOLE, listed, record
@@ -13,21 +12,13 @@ TIMEOUT = 120
 LONGEST = 3600
 
 
-class _Runs(NamedTuple):
-    """The code argument of a tool, and its environment."""
-
-    place: str
-    """The name under which it finds its environment."""
-    text: str
-    """The argument that contains the code."""
-
-
-_RUNS: Mapping[str, _Runs] = {
-    "run_command": _Runs("shell", "command"),
-    "run_python": _Runs("python", "code"),
-    "run_javascript": _Runs("node", "code"),
-    "query_database": _Runs("database", "sql"),
+_RUNS = {
+    "run_command": ("shell", "command"),
+    "run_python": ("python", "code"),
+    "run_javascript": ("node", "code"),
+    "query_database": ("database", "sql"),
 }
+"""Tool → the name under which it finds its environment, and the argument with the code."""
 
 
 async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
@@ -38,10 +29,10 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         tool: Its name.
         args: Its arguments.
     """
-    runs = _RUNS[tool]
+    place, code = _RUNS[tool]
     is_query = tool == "query_database"
     command = Command(
-        script=args[runs.text],
+        script=args[code],
         argv=None,
         env=args.get("parameters") or {},
         stdin=None,
@@ -49,7 +40,7 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         files={},
         timeout=None if is_query else args.get("timeout", TIMEOUT),
     )
-    result = await context.environment(runs.place).run(context, command)
+    result = await context.environment(place).run(context, command)
     if is_query:
         if result["exit_code"] != 0:  # The database refused it.
             raise ToolError(result["stderr"], retryable=False)

@@ -57,14 +57,9 @@ class _Opened:
     """The directory of an environment."""
 
     def __init__(self, resource: Any) -> None:
+        self.read = resource.read
+        self.write = resource.write
         self._resource = resource
-
-    def read(self, path: str, limit: int) -> bytes:
-        data: bytes = self._resource.read(path, limit)
-        return data
-
-    def write(self, path: str, data: bytes) -> None:
-        self._resource.write(path, data)
 
     def glob(self, path: str, pattern: str) -> list[str]:
         paths: list[str] = self._resource.list(pattern, path)
@@ -238,24 +233,21 @@ def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | N
     """
     if tool not in ("write_file", "edit_file"):
         return None
-    folder, path, encoding = _previewed(context), args["path"], args.get("encoding", "utf-8")
+    path, encoding = args["path"], args.get("encoding", "utf-8")
+    folder: ReadableFolder = below(context.workdir)
+    if FILES in context.environments:
+        if FILES not in context.opened:
+            raise ToolError(
+                "the environment of its files has to be approved first, or is open elsewhere",
+                retryable=False,
+            )
+        folder = _Opened(context.opened[FILES])
     if tool == "edit_file":
         edit = _edited(
             folder, path, args["old"], args["new"], all=args.get("all", False), encoding=encoding
         )
         return _difference(path, edit.before, edit.after)
     return _difference(path, _there(folder, path, encoding), args["text"])
-
-
-def _previewed(context: PreviewContext) -> ReadableFolder:
-    if FILES not in context.environments:
-        return below(context.workdir)
-    if FILES not in context.opened:
-        raise ToolError(
-            "the environment of its files has to be approved first, or is open elsewhere",
-            retryable=False,
-        )
-    return _Opened(context.opened[FILES])
 
 
 def _there(folder: ReadableFolder, path: str, encoding: str) -> str | None:
@@ -302,7 +294,12 @@ def search_files(
     wanted = text.casefold() if ignore_case else text
     left = SEARCHED_IN_ALL
     for name in folder.glob(path, pattern):
-        data = _searched(folder, name)
+        try:
+            data = folder.read(name, SEARCHED)
+        except ToolError:  # it is too large, or already deleted
+            continue
+        if b"\0" in data:  # it is not text
+            continue
         left -= len(data)
         if left < 0 or stopped():
             return _matches(matches, limit, truncated=True)
@@ -311,15 +308,6 @@ def search_files(
             if len(matches) > limit:
                 return _matches(matches, limit, truncated=True)
     return _matches(matches, limit, truncated=False)
-
-
-def _searched(folder: ReadableFolder, path: str) -> bytes:
-    """Return the content of a file, or nothing if it is not text, too large, or already deleted."""
-    try:
-        data = folder.read(path, SEARCHED)
-    except ToolError:
-        return b""
-    return b"" if b"\0" in data else data
 
 
 def _lines_with(path: str, data: bytes, wanted: str, *, ignore_case: bool) -> Iterator[_Found]:

@@ -53,7 +53,10 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         artifacts = context.execution.artifacts
         kept = await context.on_thread(lambda: dict(artifacts.put(answer.body, name)))
     if context.for_model:
-        return _answer_text(method, args["url"], answer, text if kept is None else kept)
+        about = headers_and_body(answer.headers, text if kept is None else kept)
+        status = f"status {answer.status} {phrase_of(answer.status)}".rstrip()
+        shown = f"url: {answer.url}\n{about}".rstrip("\n")
+        return f"{method}: {status}\n{marked(shown, args['url'])}"
     data: Plain = text or kept
     if text and is_json(kind):
         data = as_data(text, answer.status, answer.url, context.mask)
@@ -63,13 +66,6 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         "url": answer.url,
         "body": data,
     }
-
-
-def _answer_text(method: str, url: str, answer: Any, body: Plain) -> str:
-    """Return a response as text for a model, with the server's text in a marked block."""
-    text = f"url: {answer.url}\n{headers_and_body(answer.headers, body)}".rstrip("\n")
-    status = f"status {answer.status} {phrase_of(answer.status)}".rstrip()
-    return f"{method}: {status}\n{marked(text, url)}"
 
 
 TOOLS: dict[str, Tool] = {

@@ -377,7 +377,7 @@ def test_whatever_a_module_declares_no_code_of_it_runs_and_reading_ends(module: 
     assert len(args["properties"]) == 36
     assert args["properties"]["ag"] == {"type": "integer"}
     assert [args["properties"][name] for name in ("ah", "ai", "aj")] == [{}, {}, {}]
-    assert args["properties"]["g"] == {"type": "array", "items": {"type": "object"}}
+    assert args["properties"]["g"] == {"type": "array"}
 
 
 TYPES = """

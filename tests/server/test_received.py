@@ -54,7 +54,7 @@ def test_inputs_and_signals_of_the_command_line(
     Path("twice.json").write_text('{"v": [{"k": {"k": 1}, "l": "\\"k\\": {"}],\n  "w": {}, "v": 2}')
     for words in (["-i", "@twice.json"], ["-i", "v=" + Path("twice.json").read_text()]):
         refused = flowengine("run", "kept.yaml", *words)
-        assert 'the key "v" is given twice (line 2, column 12)' in refused.err, refused.err
+        assert 'the key "v" is given twice' in refused.err, refused.err
 
 
 @pytest.mark.parametrize("flows", [(FLOW,)])

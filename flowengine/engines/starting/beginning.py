@@ -28,7 +28,7 @@ from flowengine.kernel.notation.addresses import acting_user
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.notation.traces import LABEL, TRACEPARENT
 from flowengine.sdk.texts.json_values import same
-from flowengine.sdk.values.declared_forms import base64_texts
+from flowengine.sdk.values.declared_forms import declared_form
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 LONGEST_SHOWN = 60
@@ -416,7 +416,7 @@ def check_same_start(host: Host, id: str, flow: str, inputs: Mapping[str, Any]) 
         began = parse_time(execution["started_at"])
     given = with_defaults(stored.linked.graph, inputs, execution, began)
     for name, schema in stored.linked.graph.flow.get("inputs", {}).items():
-        if name in given and (convert := base64_texts(schema)) is not None:
+        if name in given and (convert := declared_form(schema)) is not None:
             given[name] = convert(given[name])
     if differences := differing(had, given):
         raise Conflict(

@@ -15,8 +15,8 @@ from flowengine.flow.building.expressions import Expr
 from flowengine.sdk.errors import ValidationError, public_name
 from flowengine.sdk.python.argument_checks import in_words
 from flowengine.sdk.python.imported_modules import MAIN, name_of_program
-from flowengine.sdk.python.live_types import needed, schema_of
-from flowengine.sdk.python.schema_forms import ABSENT, Schema
+from flowengine.sdk.python.live_types import schema_of
+from flowengine.sdk.python.schema_forms import ABSENT, Schema, needed
 from flowengine.sdk.texts.json_values import plain as as_text
 from flowengine.sdk.values.plain_values import to_plain
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.expressions import types
 from flowengine.flow.expressions.types import DeclaredNames, Note
-from flowengine.sdk.values.declared_forms import integers
+from flowengine.sdk.values.declared_forms import declared_form
 
 Schema = dict[str, Any]
 
@@ -156,7 +156,7 @@ def of_constant(data: Any) -> Schema:
 
 def as_declared(data: Any, schema: Any) -> Any:
     """Return a constant with the integers that a schema declares: 2 for 2.0."""
-    convert = integers(schema)
+    convert = declared_form(schema)
     return data if convert is None else convert(data)
 
 

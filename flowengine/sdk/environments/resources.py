@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from flowengine.sdk.environments.sandboxes import Request
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
+from flowengine.util.blocking import imported
 from flowengine.util.loops import new_event_loop
 
 if TYPE_CHECKING:
@@ -174,16 +175,8 @@ def refuse_in_loop(work: Coroutine[Any, Any, Any] | None, instead: str) -> None:
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """Return the event loop that runs in this thread, if any, without importing asyncio."""
-    import sys
-
-    if "asyncio" not in sys.modules:
-        return None
-    import asyncio
-
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+    asyncio = imported("asyncio")
+    return None if asyncio is None else asyncio._get_running_loop()
 
 
 def _forked() -> None:

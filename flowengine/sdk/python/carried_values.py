@@ -11,7 +11,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum, Flag
-from functools import partial
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -27,8 +26,6 @@ _VALUES = frozenset({"default", "metadata", "cls", "expected", "members", "confi
 """Keys of a core schema that contain no schemas."""
 _FORMS = frozenset({"ser_json_timedelta", "ser_json_temporal", "ser_json_bytes", "val_json_bytes"})
 """Settings of models that choose another form of a type."""
-_UNLIMITED = frozenset({"type", "ref", "metadata", "serialization", "strict"})
-"""Keys of the core schema of a decimal that may be infinite or no number."""
 FUNCTIONS = frozenset({"function-plain", "function-wrap"})
 """Serializers that are code of the program."""
 
@@ -65,8 +62,6 @@ def with_one_form(node: Node, _own: bool) -> Node:
     if "config" in node:
         config = {key: part for key, part in node["config"].items() if key not in _FORMS}
         node = {**node, "config": config}
-        if config.get("validate_by_alias") is False:
-            node = _without_aliases(node)
     match node["type"]:
         case "model-fields" | "typed-dict":
             fields = {name: _renamed(name, field) for name, field in node["fields"].items()}
@@ -74,31 +69,6 @@ def with_one_form(node: Node, _own: bool) -> Node:
         case "dataclass-args":
             return {**node, "fields": [_renamed(each["name"], each) for each in node["fields"]]}
     return node
-
-
-def _with_any_others(node: Node) -> Node:
-    """Return the schema of a model whose other fields are values of any type."""
-    if node["type"] == "model-fields":
-        others = carrying({"type": "any"}, own=False)
-        return {"extra_behavior": "allow", "extras_schema": others, **node}
-    inner = node.get("schema")
-    return {**node, "schema": _with_any_others(inner)} if isinstance(inner, dict) else node
-
-
-def _without_aliases(node: Node) -> Node:
-    """Return the schema of a model, whose fields have their own names."""
-    if "fields" not in node:
-        inner = node.get("schema")
-        return {**node, "schema": _without_aliases(inner)} if isinstance(inner, dict) else node
-    fields = node["fields"]
-    if isinstance(fields, list):
-        return {**node, "fields": [_without_alias(field) for field in fields]}
-    return {**node, "fields": {name: _without_alias(field) for name, field in fields.items()}}
-
-
-def _without_alias(field: Node) -> Node:
-    aliases = ("validation_alias", "serialization_alias")
-    return {key: part for key, part in field.items() if key not in aliases}
 
 
 def _renamed(name: str, field: Node) -> Node:
@@ -195,14 +165,11 @@ def carrying(node: Node, own: bool) -> Node:
         case "set" | "frozenset" if not own:
             function = forms.wrap_serializer_function_ser_schema(_sorted, info_arg=True)
             return {**node, "serialization": function}
-        case "decimal" if node.keys() <= _UNLIMITED:
-            return {**node, "allow_inf_nan": True}
         case "timedelta":
             # Its text is no longer JSON behind a function, and no text is a duration otherwise.
             return {**before(_duration, {**inner, "strict": False}), **ref}
         case "enum" | "literal" if members := _unreadable(node):
-            written = _written(partial(_carried_member, members)) if has_bytes(members) else {}
-            return {**before(_member(members), inner), **ref, **written}
+            return {**before(_member(members), inner), **ref}
         case "function-plain" if _is_pattern(node):
             return {**node, **_written(_carried_plainly)}
         case "model" if names := computed_names(node):
@@ -214,29 +181,21 @@ def carrying(node: Node, own: bool) -> Node:
 
 def _with_changed_parts(node: Node) -> Node:
     """Return a schema with other members, keys or fields, which remains one of its kind."""
-    if node.get("config", {}).get("extra_fields_behavior") == "allow":
-        return _with_any_others(node)
     match node["type"]:
         case "union" if any(
             isinstance(one, dict) and one["type"] == "str" for one in node["choices"]
         ):
             return {**node, "choices": [_never_text(choice) for choice in node["choices"]]}
         case "tagged-union":
-            return {**node, "choices": _by_value(node["choices"])}
+            # Pydantic finds them by members of enumerations alone, which JSON does not have.
+            choices = node["choices"]
+            values = {tag.value: each for tag, each in choices.items() if isinstance(tag, Enum)}
+            return {**node, "choices": {**values, **choices}}
         case "typed-dict":
             return {"extra_behavior": "allow", **node}
         case "dict":
             return _with_keys(node)
     return node
-
-
-def _by_value(choices: Node) -> Node:
-    """Return the members of a union, which members of an enumeration select, by their values too.
-
-    Pydantic finds them by members alone, which JSON does not have.
-    """
-    values = {tag.value: choice for tag, choice in choices.items() if isinstance(tag, Enum)}
-    return {**values, **choices}
 
 
 def _is_pattern(node: Node) -> bool:
@@ -274,8 +233,6 @@ def _decoded_strictly(text: Any) -> Any:
 
 def _shown(value: Any) -> str:
     """Return the JSON of the value of a member, by which it is found."""
-    if isinstance(value, bytes):
-        value = b64encode(value).decode()
     return to_json(value, bytes_mode="base64", fallback=repr).decode()
 
 
@@ -354,34 +311,18 @@ def _unreadable(node: Node) -> list[Any]:
     """Return the members of an enumeration or a literal, if pydantic cannot read each by itself."""
     if node["type"] == "literal":
         members = node["expected"]
-        return members if any(isinstance(each, Enum | bytes) for each in members) else []
+        return members if any(isinstance(each, Enum) for each in members) else []
     members = node["members"]
     return [] if all(isinstance(each.value, _TEXT) for each in members) else members
 
 
 def _member(expected: list[Any]) -> Callable[[Any], Any]:
-    members = {
-        _shown(getattr(each, "value", each)): each
-        for each in expected
-        if isinstance(each, Enum | bytes)
-    }
+    members = {_shown(each.value): each for each in expected if isinstance(each, Enum)}
 
     def convert(value: Any) -> Any:
         return value if value in expected else members.get(_shown(value), value)
 
     return convert
-
-
-def has_bytes(expected: list[Any]) -> bool:
-    """Return whether members of an enumeration or a literal have bytes as values."""
-    return any(isinstance(getattr(each, "value", each), bytes) for each in expected)
-
-
-def _carried_member(expected: list[Any], value: Any, info: Any) -> Any:
-    """Return the value of a member, or a mark in its place."""
-    if value not in expected:
-        raise PydanticSerializationUnexpectedValue("not a member")
-    return _carried_plainly(value.value if isinstance(value, Enum) else value, info)
 
 
 def _named(expected: list[Any]) -> Callable[[Any], Any]:
@@ -449,7 +390,7 @@ def _member_named(cls: type[Enum]) -> Callable[[Any], Any]:
     Raises:
         NoPlainForm: Two members have the same text.
     """
-    values = [each.value for each in cls if not isinstance(each.value, bytes)]
+    values = [each.value for each in cls]
     members = {next(iter(to_jsonable_python({value: None}))): value for value in values}
     if len(members) < len(values):
         raise NoPlainForm(

@@ -7,8 +7,7 @@ and receive it unchanged.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection
 from typing import Any, get_type_hints
 
 from flowengine.kernel.graph.compiled import Plain
@@ -62,21 +61,8 @@ def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Conv
             others = each.pop(parameter.name)
         if (field := field_of(parameter)) is not None and not field.is_required():
             fields[parameter.name] = field
-    return together(each, fields, others) if any(each.values()) or fields or others else None
-
-
-def together(
-    each: Mapping[str, Callable[[Any], Any] | None],
-    fields: Mapping[str, Any] = MappingProxyType({}),
-    others: Callable[[Any], Any] | None = None,
-) -> Convert:
-    """Return a function that converts arguments with one function per parameter.
-
-    Args:
-        each: Parameter → its conversion. None: it receives the value unchanged.
-        fields: Parameter → pydantic's `Field(...)` that is its default.
-        others: The conversion of arguments that no parameter is named after.
-    """
+    if not (any(each.values()) or fields or others):
+        return None
 
     def convert(arguments: dict[str, Any]) -> dict[str, Any]:
         made, wrong = dict(arguments), dict[str, str]()
@@ -144,14 +130,12 @@ def conversion_to(hint: Any) -> Callable[[Any], Any] | None:
             return values.read(value)
         except Invalid as invalid:
             errors = invalid.errors(include_url=False, include_input=False)
-            raise Misfit({_path(error["loc"]): _fault_of(error) for error in errors}) from None
+            faults = {
+                "".join(f".{part}" for part in error["loc"]): (
+                    "is missing" if error["type"] == "missing" else predicate(error)
+                )
+                for error in errors
+            }
+            raise Misfit(faults) from None
 
     return convert
-
-
-def _fault_of(error: Any) -> str:
-    return "is missing" if error["type"] == "missing" else predicate(error)
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f".{part}" for part in location)

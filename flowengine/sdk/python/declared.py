@@ -18,15 +18,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import count
-from typing import Any, ForwardRef, Literal, Union
+from typing import Any, ForwardRef, Literal
 
 from flowengine.sdk.python.declared_classes import (
     RENAMING,
     SCALARS,
     UNKNOWN,
-    Renamed,
-    assignments,
-    is_schema,
     nothing,
     unread,
     with_fields,
@@ -50,15 +47,14 @@ _CALLED = frozenset(
     | {"conint", "confloat", "constr", "conbytes", "condecimal", "condate"}
     | {"conlist", "conset", "confrozenset"}
     | {"Ge", "Gt", "Le", "Lt", "Interval", "Len", "MinLen", "MaxLen", "MultipleOf", "Predicate"}
-    | {"AfterValidator", "BeforeValidator", "PlainValidator", "WrapValidator", "WithJsonSchema"}
+    | {"AfterValidator", "BeforeValidator", "PlainValidator", "WrapValidator"}
     | {"Discriminator", "Tag", "NewType", "TypeVar", "compile"}
 )
 """What is called of `LIBRARIES`."""
-_DECIDING = frozenset({"GetPydanticSchema", "PlainSerializer", "WrapSerializer"})
-"""Notes by which code of the project validates or writes the values."""
+_DECIDING = frozenset({"GetPydanticSchema", "PlainSerializer", "WrapSerializer", "WithJsonSchema"})
+"""Notes by which the project decides the form of the values."""
 _DEPTH = 32
 """Names and parts inside each other that are followed."""
-_LARGEST = 2**64
 _BUILT_IN = {kind.__name__: kind for kind in (*SCALARS, bytes, list, dict, tuple, set, frozenset,
                                               object, type)}  # fmt: skip
 _numbers = count()
@@ -76,7 +72,7 @@ class Declarations:
         self._known: dict[int, tuple[Any, int]] = {}
         """Values of names and classes, with the number of parts that they were made of."""
         self._under_way: dict[int, str] = {}
-        self._classes: dict[Any, tuple[ast.ClassDef, Module]] = {}
+        self._classes: set[Any] = set()
         self._depth = 0
         self._space = types.ModuleType(f"_declared_{next(_numbers)}")
         """Holds the classes that refer to each other."""
@@ -128,12 +124,13 @@ class Declarations:
                 return self._named(name, module)
             case ast.Attribute(value=owner, attr=name):
                 return self._attribute(node, owner, name, module)
-            case ast.UnaryOp(op=ast.USub(), operand=part):
-                return _arithmetic(0, ast.Sub(), self.value(part, module))
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return -value
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-                return _union([self.hint(left, module), self.hint(right, module)])
-            case ast.BinOp(left=left, op=op, right=right):
-                return _arithmetic(self.value(left, module), op, self.value(right, module))
+                try:
+                    return self.hint(left, module) | self.hint(right, module)
+                except TypeError:
+                    return Any
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
                 items = [self.value(part, module) for part in parts]
                 made = items if isinstance(node, ast.List) else tuple(items)
@@ -155,12 +152,6 @@ class Declarations:
         bound = self.reader.find(module, name, near=True)
         if bound is not None:
             return self._bound(bound, name)
-        for star in module.stars:
-            package = absolute(star, module)
-            if package in LIBRARIES and not self.reader.is_near(package, module):
-                library = import_module(package)
-                if name in getattr(library, "__all__", ()):
-                    return public_part(library, name, UNKNOWN)
         return _BUILT_IN.get(name, UNKNOWN)
 
     def _bound(self, bound: BoundValue, name: str) -> Any:
@@ -217,23 +208,11 @@ class Declarations:
             return UNKNOWN if found is None else self._bound(found, name)
         if isinstance(inner, types.ModuleType):
             return public_part(inner, name, UNKNOWN)
-        if isinstance(inner, enum.Enum):
-            return getattr(inner, name) if name in {"name", "value"} else UNKNOWN
-        if isinstance(inner, type) and inner in self._classes:
-            return self._of_class(inner, name)
+        if isinstance(inner, type) and issubclass(inner, enum.Enum):
+            return inner.__members__.get(name, UNKNOWN)
         if isinstance(inner, type) and issubclass(inner, Unread):
             return unread(f"{inner.__module__}.{inner.__qualname__}", name)
         return UNKNOWN
-
-    def _of_class(self, cls: Any, name: str) -> Any:
-        if issubclass(cls, enum.Enum):
-            return cls.__members__.get(name, UNKNOWN)
-        node, home = self._classes[cls]
-        for inner in node.body:
-            if isinstance(inner, ast.ClassDef) and inner.name == name:
-                return self._bound(BoundValue(inner, home), name)
-        values = [value for key, value in assignments(node) if key == name]
-        return self.value(values[0], home) if len(values) == 1 else UNKNOWN
 
     def _subscript(self, generic: Any, items: Sequence[ast.expr], module: Module) -> Any:
         """Return a type with the types in its brackets."""
@@ -251,9 +230,7 @@ class Declarations:
     def _item(self, node: ast.expr, module: Module) -> Any:
         if isinstance(node, ast.List):  # the parameters of `Callable`
             return [self.hint(part, module) for part in node.elts]
-        if isinstance(node, ast.Starred):
-            return typing.Unpack[self.hint(node.value, module)]
-        return self.hint(node, module)
+        return UNKNOWN if isinstance(node, ast.Starred) else self.hint(node, module)
 
     def _annotated(self, items: Sequence[ast.expr], module: Module) -> Any:
         """Return a hint with its notes, or `Any` if code of the project validates its values."""
@@ -276,9 +253,8 @@ class Declarations:
             return UNKNOWN
         given = [self.value(argument, module) for argument in node.args]
         words = self._words(node.keywords, module)
-        schemas = [*given, *words.values()] if name == "WithJsonSchema" else []
-        is_unknown = words.get("json_schema_input_type") is UNKNOWN
-        if name in _DECIDING or is_unknown or not all(map(is_schema, schemas)):
+        unknown = {word for word, value in words.items() if value is UNKNOWN}
+        if name in _DECIDING or unknown & {"", "json_schema_input_type", *RENAMING}:
             return unread(home, name, is_hooked=True)
         words = {word: value for word, value in words.items() if value is not UNKNOWN}
         if name in {"Field", "field"} and UNKNOWN in given:
@@ -295,12 +271,12 @@ class Declarations:
         words: dict[str, Any] = {}
         for word in keywords:
             value = UNKNOWN if word.arg is None else self.value(word.value, module)
-            if value is UNKNOWN and (word.arg in RENAMING or word.arg is None):
-                raise Renamed
+            if isinstance(value, type) and issubclass(value, Unread):
+                value = UNKNOWN
             if word.arg == "default_factory" or (word.arg == "default" and value is UNKNOWN):
                 words["default_factory"] = nothing
-            elif word.arg != "json_schema_extra" or is_schema(value):
-                words[str(word.arg)] = value
+            elif word.arg != "json_schema_extra":
+                words[word.arg or ""] = value
         return words
 
     # Classes
@@ -313,36 +289,12 @@ class Declarations:
         self._under_way[id(node)] = key
         try:
             made = with_fields(node, home, self, self._classes)
-        except Renamed:
-            made = dict
-        except Exception:  # such as bases that cannot be combined
+        except Exception:  # such as bases that cannot be combined, or names that are not known
             made = unread(home.name, node.name)
         finally:
             del self._under_way[id(node)]
         self._known[id(node)] = (made, 1)
-        if isinstance(made, type) and made is not dict:
-            self._classes[made] = (node, home)
+        if isinstance(made, type):
+            self._classes.add(made)
             setattr(self._space, key, made)
         return made
-
-
-def _union(members: list[Any]) -> Any:
-    try:
-        return Union[tuple(members)]  # noqa: UP007 - of any number
-    except TypeError:
-        return Any
-
-
-def _arithmetic(left: Any, op: ast.operator, right: Any) -> Any:
-    if type(left) not in {int, float} or type(right) not in {int, float}:
-        return UNKNOWN
-    match op:
-        case ast.Add():
-            value = left + right
-        case ast.Sub():
-            value = left - right
-        case ast.Mult():
-            value = left * right
-        case _:
-            return UNKNOWN
-    return value if abs(value) < _LARGEST else UNKNOWN

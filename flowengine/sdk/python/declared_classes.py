@@ -32,10 +32,6 @@ _ENUMS = (enum.Enum, enum.IntEnum, enum.StrEnum)
 warnings.filterwarnings("ignore", "Field name .* shadows an attribute in parent", module="types")
 
 
-class Renamed(Exception):
-    """Fields have other names in data, which only the program knows."""
-
-
 class Reader(Protocol):
     """Reads the expressions of a module."""
 
@@ -56,7 +52,7 @@ def with_fields(node: ast.ClassDef, home: Module, read: Reader, declared: Contai
         declared: The classes that were made before.
 
     Raises:
-        Renamed: Its fields have other names, which are not known.
+        ValueError: Its fields have other names in data, which only the program knows.
     """
     methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
     marks = {last_name(mark) for method in methods for mark in method.decorator_list}
@@ -86,6 +82,8 @@ def with_fields(node: ast.ClassDef, home: Module, read: Reader, declared: Contai
             annotations[name] = read.hint(statement.annotation, home)
             if default is not None:
                 value = read.value(default, home)
+                if getattr(value, "is_hooked", False):
+                    raise ValueError(name)
                 if value is UNKNOWN:
                     value = _absent(is_model, decorator)
                 body[name] = value
@@ -154,16 +152,14 @@ def _settings(node: ast.ClassDef, home: Module, read: Reader, closed: bool) -> d
         if name == "model_config":
             value = read.value(config, home)
             if not isinstance(value, dict):
-                raise Renamed
+                raise ValueError(name)
             settings |= value
     for name, expression in given.items():
         value = settings[name] = read.value(expression, home)
         if value is UNKNOWN and name in {"", *RENAMING}:
-            raise Renamed
-    known = ConfigDict.__annotations__
+            raise ValueError(name)
+    known = ConfigDict.__annotations__.keys() - {"json_schema_extra"}
     settings = {k: v for k, v in settings.items() if k in known and v is not UNKNOWN}
-    if not is_schema(settings.get("json_schema_extra", {})):
-        del settings["json_schema_extra"]
     if not closed:  # a base class that cannot be read can have further fields
         settings.pop("extra", None)
     return settings
@@ -180,7 +176,7 @@ def _computed(methods: Sequence[ast.FunctionDef], home: Module, read: Reader) ->
                 words = mark.keywords if isinstance(mark, ast.Call) else []
                 alias = [read.value(word.value, home) for word in words if word.arg == "alias"]
                 if UNKNOWN in alias:
-                    raise Renamed
+                    raise ValueError(method.name)
                 returned = Any if method.returns is None else read.hint(method.returns, home)
                 made = computed_field(return_type=returned, alias=alias[0] if alias else None)
                 stub = synchronous()
@@ -199,19 +195,6 @@ def assignments(node: ast.ClassDef) -> list[tuple[str, ast.expr]]:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 found.append((name, value))
     return found
-
-
-def is_schema(value: Any) -> bool:
-    """Return whether a value that a project declares as a JSON Schema is one, on its own."""
-    from jsonschema_rs import Draft202012Validator, ValidationError
-
-    if not isinstance(value, dict) or "$ref" in str(value):
-        return False
-    try:
-        Draft202012Validator(value)
-    except (TypeError, ValueError, RecursionError, ValidationError):
-        return False
-    return True
 
 
 def unread(module: str, name: str, *, is_hooked: bool = False) -> Any:

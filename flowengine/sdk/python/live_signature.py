@@ -6,6 +6,7 @@ parameters, without running the module, and has it read here.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import sys
@@ -179,8 +180,9 @@ def resolved_hints(function: Any) -> dict[str, Any]:
     try:
         hints = get_type_hints(inner, include_extras=True)
     except Exception:  # one name is unknown, and the others are resolved one by one below
-        spaces = _namespaces(inner)
-        hints = {name: _resolved(hint, *spaces) for name, hint in raw.items()}
+        module = sys.modules.get(getattr(inner, "__module__", None) or "")
+        space = getattr(inner, "__globals__", None) or vars(module or builtins)
+        hints = {name: _resolved(hint, space) for name, hint in raw.items()}
     for name, field in _fields(inner):
         if not isinstance(hints.get(name), str):
             hints[name] = annotated(hints.get(name, Any), field)
@@ -202,32 +204,15 @@ def _fields(function: Any) -> Iterator[tuple[str, Any]]:
             yield name, field
 
 
-def _resolved(hint: Any, globals: dict[str, Any], locals: dict[str, Any]) -> Any:
+def _resolved(hint: Any, globals: dict[str, Any]) -> Any:
     text = getattr(hint, "__forward_arg__", hint)
     if not isinstance(text, str):
         return hint
     try:
         # The same as `typing.get_type_hints` does: the text is the program's own annotation.
-        return eval(text, globals, locals)
+        return eval(text, globals)
     except Exception:
         return text
-
-
-def _namespaces(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    cells = zip(
-        getattr(getattr(function, "__code__", None), "co_freevars", ()),
-        getattr(function, "__closure__", None) or (),
-        strict=False,
-    )
-    around = {}
-    for name, cell in cells:
-        try:
-            around[name] = cell.cell_contents
-        except ValueError:  # bound later
-            continue
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    known = getattr(function, "__globals__", None)
-    return vars(module) if known is None and module else known or {}, around
 
 
 def innermost(function: Any) -> Any:

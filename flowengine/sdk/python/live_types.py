@@ -7,23 +7,20 @@ models, constraints, dates - supply their schema through pydantic.
 from __future__ import annotations
 
 import collections.abc
-import dataclasses
 import enum
 import inspect
 import json
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin
 
 from flowengine.errors import UsageError
 from flowengine.sdk import python
-from flowengine.sdk.python.plain_hints import is_field, known_hints, tuple_items
 from flowengine.sdk.python.schema_forms import (
     DICTS,
     LISTS,
     SCALARS,
-    SETS,
     ClassSchemas,
     Schema,
     Unread,
@@ -32,9 +29,7 @@ from flowengine.sdk.python.schema_forms import (
     each_part,
     is_plain,
     mapping,
-    record,
-    references,
-    tuple_of,
+    needed,
     union,
 )
 
@@ -123,7 +118,6 @@ class LiveTypes:
 
     def _generic(self, type: Any, origin: Any, items: tuple[Any, ...]) -> Schema:
         name = getattr(origin, "__name__", "")
-        name = "AbstractSet" if origin is collections.abc.Set else name
         if hasattr(type, "__metadata__"):
             base, description, rest = get_args(type)[0], None, []
             for note in type.__metadata__:
@@ -142,18 +136,10 @@ class LiveTypes:
             return self.schema(items[0])
         if name in LISTS:
             return array(self.schema(items[0]))
-        if name in SETS:
-            return array(self.schema(items[0]), unique=True)
         if name in DICTS:
-            made = mapping(self.schema(items[-1]))
-            if items[0] not in (str, Any):  # not hashed: a note in it need not be hashable
-                self._asked(type)  # whether such keys can be text
-                names = _member_names(items[0])
-                made |= {"propertyNames": {"enum": names}} if names else {}
-            return made
-        if origin is tuple:
-            types, repeated = tuple_items(type)
-            return tuple_of([self.schema(each) for each in types], repeated)
+            # not hashed: a note in it need not be hashable
+            is_plain_map = items[0] in (str, Any)
+            return mapping(self.schema(items[-1])) if is_plain_map else self._asked(type)
         return self._asked(type)
 
     def _class(self, cls: Any) -> Schema:
@@ -161,41 +147,9 @@ class LiveTypes:
             return {}
         if cls in {list, tuple} or cls in {collections.abc.Sequence, collections.abc.Iterable}:
             return array({})
-        if cls in {set, frozenset}:
-            return array({}, unique=True)
         if cls in {dict, collections.abc.Mapping}:
             return mapping({})
-        if issubclass(cls, enum.Enum) and all(type(each.value) in _MEMBERS for each in cls):
-            return self.records.refer(cls, cls.__name__, lambda: _members(cls))
-        if _names_fields(cls) or _has_init_only(cls):
-            return self._asked(cls)
-        if is_typeddict(cls):
-            return self.records.refer(cls, cls.__name__, lambda: self._typed_dict(cls))
-        if hasattr(cls, "__dataclass_fields__") and not hasattr(cls, "__pydantic_core_schema__"):
-            return self.records.refer(cls, cls.__name__, lambda: self._dataclass(cls))
         return self._asked(cls)
-
-    def _typed_dict(self, cls: Any) -> Schema:
-        hints = get_type_hints(cls, include_extras=True)
-        properties = {name: self.schema(hint) for name, hint in hints.items()}
-        required = [name for name in hints if _is_required(cls, name)]
-        return record(properties, required, description=_docstring(cls))
-
-    def _dataclass(self, cls: Any) -> Schema:
-        hints = get_type_hints(cls, include_extras=True)
-        properties: Schema = {}
-        required = []
-        for field in dataclasses.fields(cls):
-            if not field.init or field.name.startswith("_"):
-                continue
-            schema = self.schema(hints[field.name])
-            if field.default is not dataclasses.MISSING:
-                default = plain_default(field.default)
-                schema = {**schema, "default": default} if is_plain(default) else schema
-            elif field.default_factory is dataclasses.MISSING:
-                required.append(field.name)
-            properties[field.name] = schema
-        return record(properties, required, description=_docstring(cls))
 
     def _asked(self, type: Any) -> Schema:
         """Return pydantic's schema of a type."""
@@ -254,24 +208,8 @@ class LiveTypes:
         if len(adopted.get("allOf", ())) == 1:
             [only] = adopted.pop("allOf")
             adopted = {**only, **adopted}
-        return adopted
-
-
-def _names_fields(cls: Any) -> bool:
-    """Return whether a TypedDict or dataclass gives its fields other names, by `Field(...)`."""
-    if not is_typeddict(cls) and not hasattr(cls, "__dataclass_fields__"):
-        return False
-    notes = [
-        note for hint in known_hints(cls).values() for note in getattr(hint, "__metadata__", ())
-    ]
-    given = [vars(cls).get(name) for name in getattr(cls, "__dataclass_fields__", ())]
-    return any(map(is_field, given)) or any(getattr(note, "alias", None) for note in notes)
-
-
-def _has_init_only(cls: Any) -> bool:
-    """Return whether a dataclass is made from values that it does not keep, of `InitVar`."""
-    known: Any = getattr(cls, "__dataclass_fields__", {})
-    return any("InitVar" in str(each.type) for each in known.values())
+        first: Schema = {key: adopted[key] for key in ("description", "type") if key in adopted}
+        return {**first, **adopted}
 
 
 def _is_postponed(type: Any) -> bool:
@@ -279,77 +217,6 @@ def _is_postponed(type: Any) -> bool:
     return isinstance(type, str | typing.ForwardRef) or any(map(_is_postponed, get_args(type)))
 
 
-def computed_fields(types: Iterable[Any]) -> set[str] | None:
-    """Return the names of the computed fields of models in types, or None if they are not known."""
-    from pydantic import TypeAdapter
-
-    names = set[str]()
-    for type in types:
-        try:
-            adapter = TypeAdapter(type)
-            written, read = (adapter.json_schema(mode=m) for m in ("serialization", "validation"))
-        except Exception:  # such as a class of the program in another hint
-            return None
-        names |= _names_in(written) - _names_in(read)
-    return names
-
-
-def _names_in(schema: Schema) -> set[str]:
-    names = set(schema.get("properties", ()))
-
-    def add_names(part: Schema) -> Schema:
-        names.update(_names_in(part))
-        return part
-
-    each_part(schema, add_names)
-    return names
-
-
 def plain_default(value: Any) -> Any:
     """Return a default in its JSON form, or unchanged if it has none."""
     return value.value if isinstance(value, enum.Enum) else value
-
-
-def _member_names(keys: Any) -> list[Any]:
-    """Return the texts that keys can be, or an empty list if they can be any or are not texts."""
-    members = get_args(keys) if get_origin(keys) is Literal else ()
-    if inspect.isclass(keys) and issubclass(keys, enum.Enum):
-        members = tuple(keys)
-    names = [plain_default(each) for each in members]
-    return names if all(type(name) is str for name in names) else []
-
-
-def _members(cls: type[enum.Enum]) -> Schema:
-    if issubclass(cls, enum.Flag):
-        return {"type": "integer"}
-    values = [member.value for member in cls]
-    schema = choices(values)
-    description = _docstring(cls)
-    return {"description": description, **schema} if description else schema
-
-
-def _is_required(cls: Any, name: str) -> bool:
-    """Return whether a key is required, which Python does not know for postponed annotations."""
-    hint = cls.__annotations__[name]
-    text = str(getattr(hint, "__forward_arg__", hint)).partition("[")[0].rpartition(".")[2]
-    return text == "Required" or (text != "NotRequired" and name in cls.__required_keys__)
-
-
-def _docstring(cls: Any) -> str | None:
-    text = cls.__dict__.get("__doc__")
-    generated = str(text).startswith(f"{cls.__name__}(")  # by `dataclass`
-    if not text or generated or text == "An enumeration.":
-        return None
-    return inspect.cleandoc(text)
-
-
-def needed(schema: Schema, definitions: Schema) -> Schema:
-    """Return the definitions that a schema refers to, directly or indirectly."""
-    merged: Schema = {}
-    pending = references(schema)
-    while pending:
-        name = pending.pop()
-        if name not in merged:
-            merged[name] = definitions[name]
-            pending += references(definitions[name])
-    return merged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
@@ -18,7 +17,6 @@ SCALARS: dict[str, Schema] = {
     "bytes": {"type": "string", "contentEncoding": "base64"},
 }
 LISTS = frozenset({"list", "Sequence", "MutableSequence", "Iterable", "Collection"})
-SETS = frozenset({"set", "frozenset", "AbstractSet", "MutableSet", "FrozenSet"})
 DICTS = frozenset({"dict", "Mapping", "MutableMapping"})
 ABSENT: Any = object()
 """Used in place of a default that is missing or has no JSON form."""
@@ -93,32 +91,14 @@ def nullable(schema: Schema) -> Schema:
     return schema
 
 
-def array(inner: Schema, *, unique: bool = False) -> Schema:
-    """Return the schema of a list, or of a set."""
-    schema: Schema = {"type": "array", "items": inner} if inner else {"type": "array"}
-    return {**schema, "uniqueItems": True} if unique else schema
+def array(inner: Schema) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": inner} if inner else {"type": "array"}
 
 
 def mapping(inner: Schema) -> Schema:
     """Return the schema of a dict from the schema of its values."""
     return {"type": "object", "additionalProperties": inner} if inner else {"type": "object"}
-
-
-def tuple_of(items: Sequence[Schema], repeated: int | None) -> Schema:
-    """Return the schema of a tuple.
-
-    Args:
-        items: The schemas of its items.
-        repeated: The index of the one that any number of items have, if there is one.
-    """
-    if repeated is not None:
-        before, last = items[:repeated], union(items[repeated:])
-        least: Schema = {"minItems": len(items) - 1} if len(items) > 1 else {}
-        return {**array(last), **({"prefixItems": [*before]} if before else {}), **least}
-    size = len(items)
-    if not items:
-        return {"type": "array", "maxItems": 0}
-    return {"type": "array", "prefixItems": [*items], "minItems": size, "maxItems": size}
 
 
 def union(schemas: Sequence[Schema]) -> Schema:
@@ -138,7 +118,7 @@ def union(schemas: Sequence[Schema]) -> Schema:
     return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
 
 
-def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None]) -> Schema:
+def with_distinct_members(schema: Schema) -> Schema:
     """Return a schema in which a value of a union of classes has only keys of its class.
 
     Otherwise a wrong value would fit any member without required fields. Results of functions can
@@ -146,11 +126,8 @@ def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None
 
     Args:
         schema: A self-contained schema.
-        computed: Returns the names of computed fields, which values of the classes can contain.
-            None: they are not known, so that every key is allowed.
     """
     definitions = schema.get("$defs", {})
-    closing: list[Schema] = []
 
     def has_fields(part: Any) -> bool:
         whole = definitions.get(_referred(part), part) if isinstance(part, dict) else {}
@@ -161,20 +138,10 @@ def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None
         forms = part.get("anyOf", ())
         if sum(map(has_fields, forms)) < 2:
             return part
-        if not closing:
-            closing.append(_closing(computed()))
-        return {**part, "anyOf": [{**f, **closing[0]} if has_fields(f) else f for f in forms]}
+        closing = {"unevaluatedProperties": False}
+        return {**part, "anyOf": [{**f, **closing} if has_fields(f) else f for f in forms]}
 
     return closed(schema)
-
-
-def _closing(computed: set[str] | None) -> Schema:
-    """Return the keywords that exclude all other keys than fields and computed fields."""
-    if computed is None:
-        return {}
-    pattern = f"^({'|'.join(map(re.escape, sorted(computed)))})$"
-    allowed: Schema = {"patternProperties": {pattern: {}}} if computed else {}
-    return {"unevaluatedProperties": False, **allowed}
 
 
 def choices(values: Sequence[Any]) -> Schema:
@@ -185,18 +152,6 @@ def choices(values: Sequence[Any]) -> Schema:
     if len(kinds) == 1 and kinds <= {"str", "int", "float", "bool"}:
         return {**SCALARS[kinds.pop()], **schema}
     return schema
-
-
-def record(
-    properties: Schema, required: Sequence[str], *, description: str | None, closed: bool = False
-) -> Schema:
-    """Return the schema of a dataclass, a TypedDict or a model."""
-    schema: Schema = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = [*required]
-    if closed:
-        schema["additionalProperties"] = False
-    return {"description": description, **schema} if description else schema
 
 
 class Unread:
@@ -263,24 +218,14 @@ class ClassSchemas:
         kept = {
             name
             for name, count in counts.items()
-            if (count > 1 and "properties" in self._schemas[name]) or self._is_circle(name)
+            if (count > 1 and "properties" in self._schemas[name])
+            or name in needed(self._schemas[name], self._schemas)
         }
         place = self._put_in(schema, kept)
         if kept:
             names = [name for name in self._schemas if name in kept]
             place["$defs"] = {name: self._put_in(self._schemas[name], kept) for name in names}
         return place
-
-    def _is_circle(self, name: str) -> bool:
-        pending, seen = references(self._schemas[name]), set[str]()
-        while pending:
-            referred = pending.pop()
-            if referred == name:
-                return True
-            if referred not in seen:
-                seen.add(referred)
-                pending += references(self._schemas[referred])
-        return False
 
     def _put_in(self, schema: Schema, kept: set[str]) -> Schema:
         name = _referred(schema)
@@ -340,3 +285,15 @@ def references(schema: Schema) -> list[str]:
 def _referred(schema: Schema) -> str | None:
     reference = schema.get("$ref")
     return reference.removeprefix(_PREFIX) if isinstance(reference, str) else None
+
+
+def needed(schema: Schema, definitions: Schema) -> Schema:
+    """Return the definitions that a schema refers to, directly or indirectly."""
+    merged: Schema = {}
+    pending = references(schema)
+    while pending:
+        name = pending.pop()
+        if name not in merged:
+            merged[name] = definitions[name]
+            pending += references(definitions[name])
+    return merged

@@ -10,7 +10,7 @@ from typing import Any
 
 from flowengine.errors import UsageError
 from flowengine.sdk.python.declared import Declarations
-from flowengine.sdk.python.declared_classes import UNKNOWN, Renamed, synchronous
+from flowengine.sdk.python.declared_classes import synchronous
 from flowengine.sdk.python.imported_modules import (
     MAIN,
     FunctionNotFound,
@@ -94,7 +94,7 @@ def type_schema(name: str, folder: str) -> tuple[Schema, Sequence[str]]:
     with declarations.open():
         hint: Any = Any
         if value is not None:
-            hint = _known(declarations.hint, ast.Name(name.partition(":")[2]), value.module)
+            hint = declarations.hint(ast.Name(name.partition(":")[2]), value.module)
         if hint is Any or (inspect.isclass(hint) and issubclass(hint, Unread)):
             raise SignatureError(
                 f"the form of '{name}' is in no source that can be read",
@@ -230,25 +230,18 @@ def _function(
     for parameter, kind, default in list(_parameters(node.args))[bound:]:
         value = inspect.Parameter.empty
         if default is not None:
-            value = _known(read.value, default, module)
+            value = read.value(default, module)
         parameters.append(inspect.Parameter(parameter.arg, kind, default=value))
         if parameter.annotation is not None:
-            hints[parameter.arg] = _known(read.hint, parameter.annotation, module)
+            hints[parameter.arg] = read.hint(parameter.annotation, module)
     if node.returns is not None:
-        hints["return"] = _known(read.hint, node.returns, module)
+        hints["return"] = read.hint(node.returns, module)
     made: Any = _asynchronous() if isinstance(node, ast.AsyncFunctionDef) else synchronous()
     made.__name__, made.__qualname__, made.__module__ = node.name, node.name, module.name
     made.__doc__, made.__annotations__ = ast.get_docstring(node), hints
     made.__signature__ = inspect.Signature(parameters)
     made.__flowengine_quick__ = any(last_name(mark) == "quick" for mark in node.decorator_list)
     return made  # type: ignore[no-any-return]
-
-
-def _known(read: Callable[[ast.AST, Module], Any], node: ast.AST, module: Module) -> Any:
-    try:
-        return read(node, module)
-    except Renamed:
-        return UNKNOWN if read.__name__ == "value" else Any
 
 
 def _parameters(

@@ -14,7 +14,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from flowengine.errors import UsageError
-from flowengine.sdk.python.live_types import annotated, computed_fields, schema_of
+from flowengine.sdk.python.live_types import annotated, schema_of
 from flowengine.sdk.python.schema_forms import Schema, with_distinct_members
 
 _CONTAINERS = (list, set, frozenset, tuple, dict, collections.abc.Sequence, collections.abc.Mapping)
@@ -29,7 +29,7 @@ def schema_for_models(type: Any) -> Schema:
         UsageError: The type has no JSON form.
     """
     schema = schema_of(tagged(type))
-    return with_distinct_members(schema or _ANY, lambda: computed_fields([type]))
+    return with_distinct_members(schema or _ANY)
 
 
 def tagged(hint: Any, *, reads_plain: bool = False) -> Any:

@@ -15,12 +15,13 @@ points:
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
-from collections import abc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from enum import Flag
 from functools import lru_cache
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -29,8 +30,6 @@ from pydantic_core import (
     PydanticSerializationError,
     SchemaSerializer,
     SchemaValidator,
-    core_schema,
-    to_jsonable_python,
 )
 
 from flowengine.sdk.errors import ValidationError
@@ -42,25 +41,12 @@ from flowengine.sdk.python.carried_values import (
     carrying,
     computed_names,
     each_node,
-    has_bytes,
     is_strict,
     put_in,
     with_one_form,
 )
-from flowengine.sdk.python.plain_hints import known_hints, tuple_items, unpacks_tuples
+from flowengine.sdk.python.plain_hints import known_hints
 from flowengine.sdk.python.schema_forms import SCALARS
-
-_SEQUENCES = dict.fromkeys((abc.Collection, abc.Container, abc.Reversible), abc.Sequence)
-"""Classes without items by position, which pydantic does not know."""
-
-
-def explain_typed_dicts(hint: Any) -> None:
-    """Make the TypedDicts that a type names, alone or in dataclasses, known to pydantic.
-
-    Pydantic needs the bases of a class, which those of `typing` do not keep before Python 3.12. It
-    is given an equal class of `typing_extensions` instead.
-    """
-    _explain(list(_typed_dicts(hint, [])))
 
 
 def _typed_dicts(hint: Any, seen: list[Any]) -> Iterator[Any]:
@@ -77,10 +63,15 @@ def _typed_dicts(hint: Any, seen: list[Any]) -> Iterator[Any]:
 
 
 def _explain(classes: Iterable[Any]) -> None:
+    """Make TypedDicts known to pydantic.
+
+    Pydantic needs the bases of a class, which those of `typing` do not keep before Python 3.12. It
+    is given an equal class of `typing_extensions` instead.
+    """
     from typing_extensions import TypedDict
 
     same: dict[Any, Any] = {}
-    for cls in classes:
+    for cls in list(classes):
         same[cls] = twin = TypedDict(cls.__name__, {})  # type: ignore[operator]
         for name in ("__module__", "__qualname__", "__doc__", "__pydantic_config__"):
             if hasattr(cls, name):
@@ -93,28 +84,13 @@ def _explain(classes: Iterable[Any]) -> None:
             schema = classmethod(lambda _, source, handler, twin=twin: handler(twin))
             cls.__get_pydantic_core_schema__ = schema
     for cls, twin in same.items():
-        hints, known = known_hints(cls).items(), _SEQUENCES | same
-        twin.__annotations__ = {name: _exchanged(hint, known) for name, hint in hints}
-
-
-class _Items:
-    """The items of a tuple in which other tuples are unpacked, which pydantic does not know."""
-
-    def __init__(self, types: list[Any], repeated: int | None) -> None:
-        self.types = types
-        self.repeated = repeated
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        items = [handler.generate_schema(each) for each in self.types]
-        return core_schema.tuple_schema(items, variadic_item_index=self.repeated)
+        hints = known_hints(cls).items()
+        twin.__annotations__ = {name: _exchanged(hint, same) for name, hint in hints}
 
 
 def _exchanged(hint: Any, same: Mapping[Any, Any]) -> Any:
-    """Return a type with classes in it, and tuples that pydantic does not know, exchanged."""
+    """Return a type with classes in it exchanged."""
     parts = get_args(hint)
-    if unpacks_tuples(hint):
-        types, repeated = tuple_items(hint)
-        return Annotated[tuple, _Items([_exchanged(each, same) for each in types], repeated)]
     if not parts or get_origin(hint) is Literal:
         return same.get(hint, hint) if isinstance(hint, Hashable) else hint
     changed = tuple(_exchanged(part, same) for part in parts)
@@ -250,12 +226,18 @@ class _JsonSchemas(GenerateJsonSchema):
         return b64encode(dft).decode() if isinstance(dft, bytes) else super().encode_default(dft)
 
     def enum_schema(self, schema: Any) -> Node:
-        """Return the schema of an enumeration, in which bytes are base64."""
-        if not has_bytes(schema["members"]):
-            return super().enum_schema(schema)
-        values = [each.value for each in schema["members"]]
-        shown = [_base64(each) if isinstance(each, bytes) else each for each in values]
-        return {"title": schema["cls"].__name__, "enum": to_jsonable_python(shown)}
+        """Return the schema of an enumeration, whose flags can be combined."""
+        if issubclass(schema["cls"], Flag):
+            return {"type": "integer"}
+        return super().enum_schema(schema)
+
+    def dict_schema(self, schema: Any) -> Node:
+        """Return the schema of a map, whose keys are texts: other members have no such names."""
+        made, keys = super().dict_schema(schema), schema.get("keys_schema", {})
+        values = [getattr(each, "value", None) for each in keys.get("members", (None,))]
+        if keys.get("type") not in {"str", "literal"} and not all(type(v) is str for v in values):
+            made.pop("propertyNames", None)
+        return made
 
     def dataclass_args_schema(self, schema: Any) -> Node:
         """Return the schema of the fields of a dataclass. Values of `InitVar` are not kept."""
@@ -263,12 +245,6 @@ class _JsonSchemas(GenerateJsonSchema):
             kept = [each for each in schema["fields"] if not each.get("init_only")]
             schema = {**schema, "fields": kept}
         return super().dataclass_args_schema(schema)
-
-    def literal_schema(self, schema: Any) -> Node:
-        """Return the schema of a literal, in which bytes are base64."""
-        expected = schema["expected"]
-        shown = [_base64(each) if isinstance(each, bytes) else each for each in expected]
-        return super().literal_schema({"type": "literal", "expected": shown})
 
     def ser_schema(self, schema: Any) -> Node | None:
         """Return the output schema of a function of the program. It can be any schema."""
@@ -303,43 +279,23 @@ class _JsonSchemas(GenerateJsonSchema):
     def model_schema(self, schema: Any) -> Node:
         """Return the schema of a model, which may be given its computed fields."""
         made = super().model_schema(schema)
-        if computed_names(schema) and made.get("additionalProperties") is False:
-            del made["additionalProperties"]
+        if (names := computed_names(schema)) and self.mode == "validation":
+            made["patternProperties"] = {f"^({'|'.join(map(re.escape, names))})$": {}}
         return made
 
 
-def _unpacks(hint: Any, seen: list[Any]) -> bool:
-    """Return whether a type names a tuple in which other tuples are unpacked.
-
-    Raises:
-        NoPlainForm: A field of a dataclass is one.
-    """
-    if unpacks_tuples(hint):
-        return True
-    if hasattr(hint, "__dataclass_fields__") and hint not in seen:
-        seen.append(hint)
-        for name, field in known_hints(hint).items():
-            if _unpacks(field, seen):
-                raise NoPlainForm(f"the type of {hint.__qualname__}.{name}, {field}, is not known")
-    return any(_unpacks(part, seen) for part in get_args(hint))
-
-
 def _core_schema(hint: Any) -> Node:
-    if _unpacks(hint, []):
-        hint = _exchanged(hint, _SEQUENCES)
     try:
         adapter = TypeAdapter(hint)
     except ImportError as error:  # of a package that the type needs
         raise NoPlainForm(str(error)) from None
     except PydanticUserError as error:
-        if error.code == "schema-for-unknown-type":
-            if any(hasattr(part, "__dataclass_fields__") for part in (hint, *get_args(hint))):
-                return _with_other_classes(hint)
-            if (known := _exchanged(hint, _SEQUENCES)) != hint:
-                return _core_schema(known)
+        has_fields = any(hasattr(each, "__dataclass_fields__") for each in (hint, *get_args(hint)))
+        if error.code == "schema-for-unknown-type" and has_fields:
+            return _with_other_classes(hint)
         if error.code != "typed-dict-version":
             raise
-        explain_typed_dicts(hint)
+        _explain(_typed_dicts(hint, []))
         adapter = TypeAdapter(hint)
     return dict(adapter.core_schema)
 

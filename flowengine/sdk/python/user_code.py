@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from flowengine.sdk.errors import CodeRaised, StepError, Timeout, raised
 from flowengine.sdk.steps.previews import Shown
@@ -68,7 +68,7 @@ async def until_done(future: Future[Any]) -> None:
     is_done = asyncio.Event()
 
     def notify(_: Future[Any]) -> None:
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(is_done.set)
 
     future.add_done_callback(notify)
@@ -91,9 +91,7 @@ def lasting() -> Future[Any]:
 _Result = TypeVar("_Result")
 
 
-_Report: TypeAlias = Callable[[tuple[object, BaseException | None]], None]
-
-_jobs: SimpleQueue[tuple[Callable[[], object], _Report]] = SimpleQueue()
+_jobs: SimpleQueue[tuple[Callable[[], object], Future[Any]]] = SimpleQueue()
 """Functions to call, and what receives their outcomes."""
 _idle: SimpleQueue[None] = SimpleQueue()
 """An entry for each thread that waits for a job. A `Semaphore` is slower: it is in Python."""
@@ -209,25 +207,12 @@ async def in_time(work: Awaitable[_Result], what: str) -> _Result:
 def begin(function: Callable[[], _Result]) -> Future[_Result]:
     """Call a function on a thread, in a copy of the caller's context, and return its future."""
     future = lasting()
-
-    def report(outcome: tuple[Any, BaseException | None]) -> None:
-        result, error = outcome
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    _put(function, report)
-    return future
-
-
-def _put(function: Callable[[], object], report: _Report) -> None:
-    """Hand a function to an idle thread, or to a new one."""
-    _jobs.put((partial(contextvars.copy_context().run, function), report))
+    _jobs.put((partial(contextvars.copy_context().run, function), future))
     try:
         _idle.get_nowait()
     except Empty:
         threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
+    return future
 
 
 async def on_thread(
@@ -247,58 +232,37 @@ async def on_thread(
         CancelledError: The caller was cancelled, and the function did not end in time.
         CodeRaised: It raised an exception that would end the loop.
     """
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-    known: list[tuple[Any, BaseException | None]] = []
-
-    def resolve(outcome: tuple[object, BaseException | None]) -> None:
-        if not ended.done():
-            ended.set_result(outcome)
-
-    def report(outcome: tuple[object, BaseException | None]) -> None:
-        known.append(outcome)
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(resolve, outcome)
-
-    _put(function, report)
+    future = begin(function)
     try:
-        result, error = await ended
+        await until_done(future)
     except asyncio.CancelledError:
         if outlast is None:
             raise
-        ended = loop.create_future()  # the first future was cancelled
-        result, error = known[0] if known else await _within(outlast(), ended)
-    if error is not None:
-        raise error
-    return result  # type: ignore[no-any-return]
-
-
-async def _within(seconds: float, ended: asyncio.Future[_Result]) -> _Result:
-    """Return the result of a future if it arrives in time, otherwise re-raise the cancellation."""
-    if seconds > 0:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                return await ended
-    raise asyncio.CancelledError
+        if not future.done() and (seconds := outlast()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await until_done(future)
+        if not future.done():
+            raise
+    return future.result()
 
 
 def _work() -> None:
     while True:
-        call, report = _jobs.get()
+        call, future = _jobs.get()
         result: object = None
-        error: BaseException | None = None
+        failure: BaseException | None = None
         try:
             with UsersCode():
                 result = call()
-        except BaseException as failure:
-            error = failure
+        except BaseException as error:
+            failure = error
         _idle.put(None)
-        try:
-            report((result, error))
-        except RuntimeError:  # the loop was closed at this moment
-            continue
-        finally:
-            del call, report, result, error
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)
+        del call, future, result, failure
 
 
 def _forked() -> None:
@@ -462,30 +426,17 @@ async def computed(
         return Shown(note=f"no preview: it took longer than {SECONDS:g} s")
     except StepError as failure:  # nothing was opened
         found, error = None, failure
-    return _shown(found, mask) if error is None else _failed(error, mask)
-
-
-def _shown(preview: Any, mask: Callable[[Any], Any]) -> Shown:
-    """Return the information shown to an approver for the result of a preview.
-
-    Args:
-        preview: Any value. None means that the tool has nothing to show.
-        mask: Replaces secrets.
-    """
-    if preview is None:
+    if error is not None:
+        text = _storable(mask(describe(error)))
+        return Shown(note=f"no preview: it failed with {text}"[:LONGEST_NOTE])
+    if found is None:  # the tool has nothing to show
         return Shown()
-    if not isinstance(preview, str):
-        return Shown(note=f"no preview: it is a {type(preview).__name__}, not text")
-    text = _storable(mask(preview))
+    if not isinstance(found, str):
+        return Shown(note=f"no preview: it is a {type(found).__name__}, not text")
+    text = _storable(mask(found))
     if len(text) > LONGEST:
         return Shown(note=f"no preview: it has {len(text)} characters, more than {LONGEST}")
     return Shown(preview=text)
-
-
-def _failed(error: BaseException, mask: Callable[[Any], Any]) -> Shown:
-    """Return the information shown to an approver if a preview raised an error."""
-    text = _storable(mask(describe(error)))
-    return Shown(note=f"no preview: it failed with {text}"[:LONGEST_NOTE])
 
 
 def _storable(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,7 @@ _MARKED = ("utf-8-sig", "utf-32", "utf-16")
 _PATTERN = r"NaN|Infinity|[0-9]{19}|[0-9.][eE]\+?[0-9]{3}|\\u[dD][89a-fA-F]"
 _UNUSUAL = re.compile(rf"\A\ufeff|{_PATTERN}")
 _UNUSUAL_BYTES = re.compile(rf"\A\xef\xbb\xbf|{_PATTERN}".encode("latin-1"))
-_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_TOKEN = re.compile(rf"(?P<key>{_TEXT})(?=\s*:)|{_TEXT}|[{{}}\[\]]", re.DOTALL)
-"""A key, another text or a bracket of JSON."""
+_SURROGATE = re.compile(r"\\u[dD]|[\ud800-\udfff]")
 _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
@@ -47,7 +46,7 @@ def received_text(data: bytes, encoding: str = "utf-8", errors: str = "strict") 
 
 
 class RepeatedKey(ValueError):
-    """An object in JSON has a key twice. The message names the key and its position."""
+    """An object in JSON has a key twice. The message names the key."""
 
 
 def received_json(received: str | bytes, *, lenient: bool = False, distinct: bool = False) -> Any:
@@ -80,8 +79,6 @@ def received_json(received: str | bytes, *, lenient: bool = False, distinct: boo
         readers["object_pairs_hook"] = _distinct
     try:
         value = json.loads(text, strict=not lenient, **readers)
-    except RepeatedKey as error:
-        raise RepeatedKey(f"{error} ({_place_of_repeated(text)})") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"{error.msg} ({place})") from None
@@ -89,42 +86,16 @@ def received_json(received: str | bytes, *, lenient: bool = False, distinct: boo
         raise ValueError(_TOO_DEEP) from None
     if text.count("[") + text.count("{") > _DEEPEST_RECEIVED:
         _check_depth(value)
-    return whole_texts(value) if "\\ud" in text.lower() or not _is_whole(text) else value
+    return whole_texts(value) if _SURROGATE.search(text) else value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            break
-        seen.add(key)
+    counts = Counter(key for key, _ in pairs)
+    key = next(key for key, count in counts.items() if count > 1)
     raise RepeatedKey(f"the key {json.dumps(_shown(key), ensure_ascii=False)} is given twice")
-
-
-def _place_of_repeated(text: str) -> str:
-    """Return the position of the first key that an object of valid JSON has twice.
-
-    Objects are compared in the order of their ends, as `json` reads them.
-    """
-    open_objects: list[dict[str, int] | None] = []
-    repeated: list[int] = []
-    for token in _TOKEN.finditer(text):
-        if token[0] in "{[":
-            open_objects.append({} if token[0] == "{" else None)
-            repeated.append(-1)
-        elif token[0] in "}]":
-            open_objects.pop()
-            if (at := repeated.pop()) >= 0:
-                line = text.count("\n", 0, at) + 1
-                return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
-        elif token["key"] is not None and (members := open_objects[-1]) is not None:
-            key = json.loads(token["key"], strict=False)
-            if members.setdefault(key, token.start()) != token.start() and repeated[-1] < 0:
-                repeated[-1] = token.start()
-    return "its position is unknown"
 
 
 def _number_readers(lenient: bool) -> dict[str, Callable[[str], Any]]:
@@ -179,14 +150,6 @@ def whole_texts(data: Any) -> Any:
     if isinstance(data, dict):
         return {whole_text(key): whole_texts(value) for key, value in data.items()}
     return data
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _shown(text: str) -> str:

@@ -119,7 +119,11 @@ def split(command: str, who: str) -> list[str]:
             words += [word] if word is not None else []
             word = None
         elif sign in _MEANS_MORE and (not quote or sign in "$`"):
-            raise Refused(_why(command, at - 1, who))
+            raise Refused(
+                f"{who}: {sign!r} in {command!r} begins {_MEANS_MORE[sign]}. With policy 'allow', "
+                "a command is one program and its words. Put it in single quotes if it is meant "
+                "as text"
+            )
         else:
             word = (word or "") + sign
     if quote:
@@ -130,15 +134,6 @@ def split(command: str, who: str) -> list[str]:
             f"{who}: {words[0]!r} sets a variable, and policy 'allow' only names commands"
         )
     return words
-
-
-def _why(command: str, at: int, who: str) -> str:
-    sign = command[at]
-    return (
-        f"{who}: {sign!r} in {command!r} begins {_MEANS_MORE[sign]}. With policy 'allow', "
-        "a command is one program and its words. Put it in single quotes if it is meant "
-        "as text"
-    )
 
 
 def _beyond(rule: Sequence[str], words: Sequence[str]) -> str | None:

@@ -19,49 +19,33 @@ from flowengine.sdk.python.plain_hints import DICTS, LISTS, is_written_by_type
 from flowengine.sdk.values.plain_values import to_plain
 
 Convert = Callable[[Any], Any]
-_Leaf = Callable[[Mapping[str, Any]], Convert | None]
-"""Returns the conversion of a value other than a list or map, by its schema."""
 
 
-def integers(schema: Any) -> Convert | None:
-    """Return a function that converts floats such as 2.0 where a schema declares integers.
+def declared_form(schema: Any) -> Convert | None:
+    """Return a function that converts values to the forms that a schema declares.
 
-    Args:
-        schema: A JSON Schema.
-
-    Returns:
-        A function from a value that fits the schema to one with integers in it. None if the schema
-        declares no integer.
-    """
-    return _Conversion(schema, _to_integer, {}).whole()
-
-
-def base64_texts(schema: Any) -> Convert | None:
-    """Return a function that converts bytes to base64 where a schema declares that.
+    Floats such as 2.0 become integers where it declares these, and bytes become base64 where it
+    declares that. Bytes stay where it declares any value, or other texts as well.
 
     Args:
         schema: A JSON Schema.
 
     Returns:
-        A function from a value that fits the schema to one with texts in it. Bytes stay where the
-        schema declares any value, or other texts as well. None if the schema declares no base64.
+        A function from a value that fits the schema to its declared form. None if the schema
+        declares neither.
     """
-    return _Conversion(schema, _to_base64, {}).whole()
-
-
-def _to_integer(schema: Mapping[str, Any]) -> Convert | None:
-    types = _types(schema)
-    if "integer" not in types or "number" in types:
+    done: dict[tuple[int, str, int], Any] = {}
+    convert = _Conversion(schema, done).of(schema)
+    if convert is None:
         return None
-    return lambda value: int(value) if type(value) is float and value.is_integer() else value
 
+    def whole(value: Any) -> Any:
+        try:
+            return convert(value)
+        finally:
+            done.clear()
 
-def _to_base64(schema: Mapping[str, Any]) -> Convert | None:
-    if not _is_base64(schema):
-        return None
-    return lambda value: (
-        b2a_base64(value, newline=False).decode() if type(value) is bytes else value
-    )
+    return whole
 
 
 def _is_base64(schema: Any) -> bool:
@@ -73,49 +57,49 @@ def _types(schema: Any) -> list[str]:
     return [declared] if isinstance(declared, str) else list(declared)
 
 
+def _of_scalar(schema: Mapping[str, Any]) -> Convert | None:
+    types, is_text = _types(schema), _is_base64(schema)
+    is_whole = "integer" in types and "number" not in types
+    if not (is_whole or is_text):
+        return None
+
+    def convert(value: Any) -> Any:
+        if is_whole and type(value) is float and value.is_integer():
+            return int(value)
+        if is_text and type(value) is bytes:
+            return b2a_base64(value, newline=False).decode()
+        return value
+
+    return convert
+
+
 class _Conversion:
     """The conversion of values by a schema.
 
     Args:
         root: The whole schema.
-        leaf: The conversion of values other than lists and maps.
         done: Results by definition, which is not applied to them again. Otherwise, the alternatives
             of a recursive definition would each convert all that is inside, at each level.
     """
 
-    def __init__(self, root: Any, leaf: _Leaf, done: dict[tuple[int, str, int], Any]) -> None:
+    def __init__(self, root: Any, done: dict[tuple[int, str, int], Any]) -> None:
         self._done = done
         self._root = root
-        self._leaf = leaf
         self._named: dict[str, Convert | None] = {}
         """The conversions of definitions that references lead to."""
-
-    def whole(self) -> Convert | None:
-        """Return the conversion by the whole schema, or None if nothing is converted."""
-        convert = self.of(self._root)
-        if convert is None:
-            return None
-
-        def whole(value: Any) -> Any:
-            try:
-                return convert(value)
-            finally:
-                self._done.clear()
-
-        return whole
 
     def of(self, schema: Any) -> Convert | None:
         """Return the conversion by a part of the schema, or None if nothing is converted."""
         if not isinstance(schema, Mapping):
             return None
         if schema is not self._root and "$defs" in schema:
-            return _Conversion(schema, self._leaf, self._done).of(schema)
+            return _Conversion(schema, self._done).of(schema)
         alternatives = schema.get("anyOf") or schema.get("oneOf")
         if alternatives:
             return self._of_alternatives(alternatives)
         if isinstance(schema.get("$ref"), str):
             return self._of_reference(schema["$ref"])
-        return self._leaf(schema) or self._of_items(schema) or self._of_fields(schema)
+        return _of_scalar(schema) or self._of_items(schema) or self._of_fields(schema)
 
     def _of_reference(self, reference: str) -> Convert | None:
         name = reference.removeprefix("#/$defs/")

@@ -26,7 +26,7 @@ from flowengine.kernel.notation.times import (
 )
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.texts.near_words import did_you_mean
-from flowengine.sdk.values.declared_forms import base64_texts, integers
+from flowengine.sdk.values.declared_forms import declared_form
 from flowengine.sdk.values.plain_values import place_of_fault, to_plain
 from flowengine.sdk.values.schema_expansion import Count, Expansion, TooMuch, plain_values_first
 from flowengine.util.plain_data import with_leaves
@@ -133,15 +133,14 @@ class Validator:
         SchemaError: The schema is invalid.
     """
 
-    __slots__ = ("_converts", "_expansion", "_folder", "_full", "_schema", "proof")
+    __slots__ = ("_convert", "_expansion", "_folder", "_full", "_schema", "proof")
 
     def __init__(self, schema: Any, *, folder: str | None = None) -> None:
         self._schema = schema
         self._folder = folder
         self._full: jsonschema_rs.Draft202012Validator | None = None
         self._expansion: Expansion
-        self._converts: list[Callable[[Any], Any]] = []
-        """Convert to integers and to texts where the schema declares these."""
+        self._convert: Callable[[Any], Any] | None = None
         self.proof = proof_of(schema)
         if self.proof is None:
             self._validator()
@@ -168,9 +167,7 @@ class Validator:
             message, field, hint = self.explained(errors)
             gap = " " if message.startswith("must ") else ": "
             raise InputError(f"{what}{gap}{message}", field=field, hint=hint)
-        for convert in self._converts:
-            value = convert(value)
-        return value
+        return value if self._convert is None else self._convert(value)
 
     def misfits(self, value: Any, most: int = 2_000) -> list[jsonschema_rs.ValidationError]:
         """Return the errors of a value, none if it fits.
@@ -260,8 +257,7 @@ class Validator:
             try:
                 schema = _with_roots(self._schema, count())
                 self._expansion = Expansion(schema)
-                converts = base64_texts(self._schema), integers(self._schema)
-                self._converts = [convert for convert in converts if convert]
+                self._convert = declared_form(self._schema)
                 self._full = jsonschema_rs.Draft202012Validator(
                     schema,
                     formats={"path": self._exists, **_FORMATS},
@@ -310,58 +306,12 @@ def _with_roots(schema: Any, numbers: Iterator[int], *, inner: bool = False) -> 
     return made
 
 
-def _is_time(text: str) -> bool:
-    """Return whether a text is a time in the notation of flow files and expressions."""
-    try:
-        parse_microseconds(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_iso_time(text: str) -> bool:
-    """Return whether a text is a time in ISO 8601, whose offset is optional, as in Python."""
-    from datetime import datetime
-
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_iso_clock_time(text: str) -> bool:
-    """Return whether a text is a time of day in ISO 8601, whose offset is optional."""
-    from datetime import time
-
-    try:
-        time.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_duration(text: str) -> bool:
-    """Return whether a text is a duration in ISO 8601, also with a sign, or as in flow files."""
-    import re
-
-    if re.fullmatch(_DURATION, text, re.ASCII):
-        return True
-    try:
-        parse_duration(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _read_by(type: str) -> Callable[[str], bool]:
-    """Return a function that returns whether pydantic reads a text as a type."""
+def _accepted(read: Callable[[str], object]) -> Callable[[str], bool]:
+    """Return a function that returns whether another one reads a text."""
 
     def fits(text: str) -> bool:
-        import pydantic
-
         try:
-            pydantic.TypeAdapter(getattr(pydantic, type)).validate_strings(text)
+            read(text)
         except ValueError:
             return False
         return True
@@ -369,18 +319,43 @@ def _read_by(type: str) -> Callable[[str], bool]:
     return fits
 
 
+def _of_pydantic(type: str) -> Callable[[str], bool]:
+    def read(text: str) -> object:
+        import pydantic
+
+        return pydantic.TypeAdapter(getattr(pydantic, type)).validate_strings(text)
+
+    return _accepted(read)
+
+
+def _of_datetime(kind: str) -> Callable[[str], bool]:
+    def read(text: str) -> object:
+        import datetime
+
+        return getattr(datetime, kind).fromisoformat(text)
+
+    return _accepted(read)
+
+
+def _read_duration(text: str) -> object:
+    """Read a duration in ISO 8601, also with a sign, or as in flow files."""
+    import re
+
+    return re.fullmatch(_DURATION, text, re.ASCII) or parse_duration(text)
+
+
 _FORMATS = {
-    **{f"uuid{version}": _read_by(f"UUID{version}") for version in (1, 3, 4, 5, 6, 7, 8)},
-    "aware-date-time": _read_by("AwareDatetime"),
-    "naive-date-time": _read_by("NaiveDatetime"),
-    "url": _read_by("AnyUrl"),
-    "ipvanyaddress": _read_by("IPvAnyAddress"),
-    "ipvanyinterface": _read_by("IPvAnyInterface"),
-    "ipvanynetwork": _read_by("IPvAnyNetwork"),
-    "date-time": _is_time,
-    "iso-date-time": _is_iso_time,
-    "iso-time": _is_iso_clock_time,
-    "duration": _is_duration,
+    **{f"uuid{version}": _of_pydantic(f"UUID{version}") for version in (1, 3, 4, 5, 6, 7, 8)},
+    "aware-date-time": _of_pydantic("AwareDatetime"),
+    "naive-date-time": _of_pydantic("NaiveDatetime"),
+    "url": _of_pydantic("AnyUrl"),
+    "ipvanyaddress": _of_pydantic("IPvAnyAddress"),
+    "ipvanyinterface": _of_pydantic("IPvAnyInterface"),
+    "ipvanynetwork": _of_pydantic("IPvAnyNetwork"),
+    "date-time": _accepted(parse_microseconds),
+    "iso-date-time": _of_datetime("datetime"),
+    "iso-time": _of_datetime("time"),
+    "duration": _accepted(_read_duration),
 }
 """Formats of times and of types of pydantic. `date-time` is a point in time. The values of Python's
 types may be local."""
@@ -467,88 +442,50 @@ def as_plain(value: Any, what: str) -> Any:
 
 def proof_of(schema: Any) -> _Proof | None:
     """Return a function that proves that a value fits, or None if the schema is not simple."""
-    if schema is True or schema == {}:
-        return lambda value: True
     if type(schema) is not dict:
+        return (lambda value: True) if schema is True else None
+    words, kind = schema.keys() - _SAYS_NOTHING, schema.get("type")
+    if not words:
+        return lambda value: True
+    if kind == "object" and words <= {"type", "properties", "required", "additionalProperties"}:
+        return _object_proof(schema)
+    if kind == "array" and words == {"type", "items"}:
+        item = proof_of(schema["items"])
+        return item and (lambda value: type(value) is list and all(map(item, value)))
+    kinds: list[Any] = kind if type(kind) is list else [kind]
+    choices = schema.get("enum", [""])
+    if (
+        not words <= {"type", "enum"}
+        or not all(type(each) is str and each in _TYPES for each in kinds if "type" in words)
+        or not (type(choices) is list and choices and all(type(each) is str for each in choices))
+    ):
         return None
-    proofs = []
-    for keyword, operand in schema.items():
-        if keyword in _SAYS_NOTHING:
-            continue
-        maker = _PROOFS.get(keyword)
-        proof = maker(operand, schema) if maker else None
-        if proof is None:
-            return None
-        proofs.append(proof)
-    if len(proofs) == 1:
-        return proofs[0]
-    return lambda value: all(proof(value) for proof in proofs)
+    proofs = [_TYPES[each] for each in kinds if "type" in words]
+    if "enum" in words:
+        return lambda value: (
+            type(value) is str
+            and value in choices
+            and (not proofs or any(proof(value) for proof in proofs))
+        )
+    return proofs[0] if len(proofs) == 1 else lambda value: any(proof(value) for proof in proofs)
 
 
-def _type_proof(operand: Any, schema: Any) -> _Proof | None:
-    if type(operand) is str:
-        return _TYPES.get(operand)
-    if type(operand) is not list or not all(name in _TYPES for name in operand):
+def _object_proof(schema: dict[str, Any]) -> _Proof | None:
+    fields, required = schema.get("properties", {}), schema.get("required", [])
+    is_open = schema.get("additionalProperties", True)
+    if type(fields) is not dict or type(required) is not list or type(is_open) is not bool:
         return None
-    proofs = [_TYPES[name] for name in operand]
-    return lambda value: any(proof(value) for proof in proofs)
-
-
-def _enum_proof(operand: Any, schema: Any) -> _Proof | None:
-    if type(operand) is not list or not all(type(choice) is str for choice in operand):
-        return None
-    return lambda value: type(value) is str and value in operand
-
-
-def _properties_proof(operand: Any, schema: Any) -> _Proof | None:
-    if schema.get("type") != "object" or type(operand) is not dict:
-        return None
-    proofs = {}
-    for name, inner in operand.items():
-        proof = proof_of(inner)
-        if proof is None:
+    proofs: dict[str, _Proof] = {}
+    for name, inner in fields.items():
+        if (proof := proof_of(inner)) is None:
             return None
         proofs[name] = proof
-
-    def prove(value: Any) -> bool:
-        if type(value) is not dict:
-            return False
-        return all(name not in value or proof(value[name]) for name, proof in proofs.items())
-
-    return prove
-
-
-def _required_proof(operand: Any, schema: Any) -> _Proof | None:
-    if schema.get("type") != "object" or type(operand) is not list:
-        return None
-    return lambda value: type(value) is dict and all(name in value for name in operand)
-
-
-def _closed_proof(operand: Any, schema: Any) -> _Proof | None:
-    if operand is True:
-        return lambda value: True
-    names = schema.get("properties", {})
-    if operand is not False or schema.get("type") != "object" or type(names) is not dict:
-        return None
-    known = names.keys()
-    return lambda value: type(value) is dict and value.keys() <= known
-
-
-def _items_proof(operand: Any, schema: Any) -> _Proof | None:
-    proof = proof_of(operand)
-    if schema.get("type") != "array" or proof is None:
-        return None
-    return lambda value: type(value) is list and all(proof(item) for item in value)
-
-
-_PROOFS: dict[str, Callable[[Any, Any], _Proof | None]] = {
-    "type": _type_proof,
-    "enum": _enum_proof,
-    "properties": _properties_proof,
-    "required": _required_proof,
-    "additionalProperties": _closed_proof,
-    "items": _items_proof,
-}
+    return lambda value: (
+        type(value) is dict
+        and all(name in value for name in required)
+        and (is_open or value.keys() <= proofs.keys())
+        and all(name not in value or proof(value[name]) for name, proof in proofs.items())
+    )
 
 
 # Messages

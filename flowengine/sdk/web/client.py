@@ -27,12 +27,6 @@ CONNECTING = 15.0
 SILENCE = 30.0
 """Seconds without receiving a byte."""
 _PROXIES = frozenset({"http", "https", "socks5", "socks5h"})
-_FAILURES = (
-    httpcore2.TimeoutException,
-    httpcore2.ProtocolError,
-    httpcore2.ProxyError,
-    httpcore2.NetworkError,
-)
 _LONGEST_REASON = 300
 _LARGEST_HEAD = 1024 * 1024
 """Maximum bytes before the body of a response, with all informational responses."""
@@ -125,36 +119,26 @@ async def _received(body: AsyncIterator[bytes], backend: _Backend) -> AsyncItera
 @contextmanager
 def _translated(backend: _Backend) -> Iterator[None]:
     """Raise exceptions of the library as those of `HttpClient.send`."""
+    broke_off = "the connection broke off"
     try:
         yield
-    except _FAILURES as error:
-        failure = _failure(error, backend)
-        raise failure from None
-
-
-def _failure(error: Exception, backend: _Backend) -> Exception:
-    """Return the exception of `HttpClient.send` for one of the library."""
-    match error:
-        case httpcore2.TimeoutException():
-            return TimeoutError(_reason(error, "it fell silent"))
-        case httpcore2.ProtocolError() if backend.is_at_end:
-            return ConnectionInterrupted(_reason(error, "the connection broke off"))
-        case httpcore2.ProtocolError():
-            return BadAnswer(f"the response is not valid HTTP: {error}"[:_LONGEST_REASON])
-        case httpcore2.ProxyError():
-            return ConnectionError(f"the proxy refused: {error}")
-        case httpcore2.ConnectError():
-            return ConnectionError(_reason(error, "the connection failed"))
-    return ConnectionInterrupted(_reason(error, "the connection broke off"))
+    except httpcore2.TimeoutException as error:
+        raise TimeoutError(str(error) or "it fell silent") from None
+    except httpcore2.ProtocolError as error:
+        if backend.is_at_end:
+            raise ConnectionInterrupted(str(error) or broke_off) from None
+        raise BadAnswer(f"the response is not valid HTTP: {error}"[:_LONGEST_REASON]) from None
+    except httpcore2.ProxyError as error:
+        raise ConnectionError(f"the proxy refused: {error}") from None
+    except httpcore2.ConnectError as error:
+        raise ConnectionError(str(error) or "the connection failed") from None
+    except httpcore2.NetworkError as error:
+        raise ConnectionInterrupted(str(error) or broke_off) from None
 
 
 @cache
 def _trust() -> ssl.SSLContext:
     return httpcore2.default_ssl_context()
-
-
-def _reason(error: Exception, otherwise: str) -> str:
-    return str(error) or otherwise
 
 
 def _proxy(url: Url) -> httpcore2.Proxy | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from asyncio.staggered import staggered_race
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
@@ -303,36 +305,12 @@ class Network:
         async def dialled(address: str) -> tuple[str, Stream]:
             return address, await self._dial(address, port)
 
-        waiting: set[asyncio.Task[tuple[str, Stream]]] = set()
-        rest: list[str] = [*addresses]
-        errors: list[BaseException] = []
-        try:
-            while rest or waiting:
-                if rest:
-                    waiting.add(asyncio.ensure_future(dialled(rest.pop(0))))
-                done, waiting = await asyncio.wait(
-                    waiting,
-                    timeout=_HEAD_START if rest else None,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                for task in done:
-                    error = task.exception()
-                    if error is None:
-                        waiting |= done - {task}
-                        return task.result()
-                    errors.append(error)
-        finally:
-            for task in waiting:
-                task.cancel()
-                task.add_done_callback(_abort)
-        raise errors[0]
-
-
-def _abort(task: asyncio.Task[tuple[str, Stream]]) -> None:
-    """Close a connection that was not the first to succeed."""
-    if not task.cancelled() and task.exception() is None:
-        _, (_, writer) = task.result()
-        writer.transport.abort()
+        attempts = [partial(dialled, address) for address in addresses]
+        first: tuple[str, Stream] | None
+        first, _, errors = await staggered_race(attempts, _HEAD_START)
+        if first is None:
+            raise next(filter(None, errors))
+        return first
 
 
 def _kind(address: str, port: int) -> str:

@@ -20,7 +20,6 @@ from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 # Responses: their head, their decompressed body within a limit, and errors.
 
 _SINGLE = frozenset({"content-type", "location", "retry-after"})
-_MOST_ENCODINGS = 2
 _PACKED = frozenset({"br", "compress", "dcb", "dcz", "deflate", "gzip", "pack200-gzip", "zstd"})
 """Content encodings that compress, with `x-` before them or not. Servers also declare names that
 mean nothing, such as `utf-8`, with a body as it is."""
@@ -131,33 +130,24 @@ async def unpacked(
     names = [each.strip().lower().removeprefix("x-") for each in encodings]
     packed = [name for name in names if name in _PACKED]
     unknown = [name for name in packed if name not in {"gzip", "deflate"}]
-    if unknown or len(packed) > _MOST_ENCODINGS:
+    if unknown or len(packed) > 1:
         raise BadAnswer(f"its encoding is not understood: {', '.join(packed)[:200]}")
-    layers = [_Layer(name) for name in packed]
+    layer = _Layer(packed[0]) if packed else None
     wire = size = 0
     async for data in body:
         wire += len(data)
         if wire > limit:
             raise TooLarge(limit, f"more than {size_text(limit)} were sent")
-        for piece in _through(layers, data):
+        for piece in [data] if layer is None else layer.pieces(data):
             size += len(piece)
             if size > limit:
                 raise TooLarge(limit, f"it unpacks to more than {size_text(limit)}")
             yield piece
-    for at in range(len(layers) - 1, -1, -1):
-        for piece in _through(layers[:at], layers[at].rest()):
-            yield piece
-    if any(not layer.is_whole for layer in layers):
-        raise BadAnswer("its packed body breaks off")
-
-
-def _through(layers: Sequence[_Layer], data: bytes) -> Iterable[bytes]:
-    if not layers:
-        if data:
-            yield data
-        return
-    for piece in layers[-1].pieces(data):
-        yield from _through(layers[:-1], piece)
+    if layer is not None:
+        if rest := layer.rest():
+            yield rest
+        if not layer.is_whole:
+            raise BadAnswer("its packed body breaks off")
 
 
 class _Layer:

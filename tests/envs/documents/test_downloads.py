@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import os
 import threading
 import tracemalloc
@@ -321,12 +320,9 @@ def bomb() -> bytes:
     return first + 1023 * (packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH))
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_what_unpacks_to_too_much_is_stopped(times: int, site: Site, tmp_path: Path) -> None:
+def test_what_unpacks_to_too_much_is_stopped(site: Site, tmp_path: Path) -> None:
     """Unpacking a gigabyte of zeros must not increase memory with its size."""
-    body = bomb() if times == 1 else gzip.compress(bomb())
-    encoding = ", ".join(["gzip"] * times)
-    site.pages["/a"] = (200, {**HTML, "Content-Encoding": encoding}, body)
+    site.pages["/a"] = (200, {**HTML, "Content-Encoding": "gzip"}, bomb())
     tracemalloc.start()
     try:
         with pytest.raises(TooLarge, match="unpacks to more than 4 MiB"):
