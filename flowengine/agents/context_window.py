@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flowengine.agents.models.conversations import since_reply, total
+from flowengine.agents.models.conversations import since_reply
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Message, ModelRequest, message_tokens, tools_tokens
 from flowengine.agents.text_calls.marked_form import ToolOffer
@@ -175,7 +175,7 @@ def size_of(request: ModelRequest, state: Mapping[str, Any], bound: int | None) 
     """
     tools = tools_tokens(request.tools)
     fixed = tools + message_tokens(request.messages[0])
-    estimated = tools + total(request.messages, message_tokens)
+    estimated = tools + sum(map(message_tokens, unwrapped(request.messages)))
     measured = state["last"].get("tokens", 0)
     if measured:
         _, *new = since_reply(request.messages) or [{}]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowengine.agents.arriving import ArrivingText
-from flowengine.agents.models.conversations import since_reply, total
+from flowengine.agents.models.conversations import since_reply
 from flowengine.agents.models.port import (
     Listener,
     Message,
@@ -31,7 +31,7 @@ from flowengine.agents.models.provider_schemas import answer_form, arguments_for
 from flowengine.agents.models.registry import in_folder, resolve
 from flowengine.agents.tool_answers import illustrated
 from flowengine.sdk import Need, Plain, StepContext, StepError
-from flowengine.sdk.values.read_only import plain
+from flowengine.sdk.values.read_only import plain, unwrapped
 
 SHORTEST = 16
 """Minimum tokens to reserve for a reply. Fewer would not fit a useful one."""
@@ -202,8 +202,8 @@ def _prompt(request: ModelRequest, last: Mapping[str, Any]) -> tuple[int, int]:
     same = last.get("agent") == request.agent and last.get("model") == request.model
     since = since_reply(messages) if same and last.get("input") else None
     if since is None:
-        likely = tools_tokens(request.tools) + total(messages, message_tokens)
-        return likely, fixed + _UNSEEN + total(messages, message_bytes)
+        likely = tools_tokens(request.tools) + sum(map(message_tokens, unwrapped(messages)))
+        return likely, fixed + _UNSEEN + sum(map(message_bytes, unwrapped(messages)))
     # The last prompt is part of this one. Only tools and instructions can have changed.
     known = last["tokens"] + sum(map(message_tokens, since[1:]))
     most = last["input"] + fixed + sum(map(message_bytes, [messages[0], *since]))

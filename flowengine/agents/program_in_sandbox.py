@@ -30,7 +30,6 @@ import select
 import selectors
 import signal
 import socket
-import symtable
 import sys
 import threading
 import time
@@ -39,12 +38,9 @@ import types
 import uuid
 import warnings
 from ctypes import py_object, pythonapi
-from itertools import takewhile
 from typing import Any, Callable, Optional  # noqa: UP035 - Python 3.9
 
 _FILE = "<program>"
-_MODULE = "<module>"
-"""Name of the code of a module in tracebacks, also of a program that returns a value."""
 _PRINTED = 40_000
 """Maximum bytes kept of a program's output."""
 _TICK = 1e-6
@@ -55,7 +51,7 @@ _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _LARGEST, _MOST = 1 << 20, 1_000_000
 """Maximum bytes of a message of a program, and of its calls or its result."""
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
-_OWN_NAMES, _COROUTINE, _ASYNCHRONOUS = 0x3, 0x80, 0x380
+_COROUTINE, _ASYNCHRONOUS = 0x80, 0x380
 _sleep, _monotonic = time.sleep, time.monotonic
 
 
@@ -68,6 +64,10 @@ ToolError.__module__ = "__main__"
 
 class Crashed(Exception):
     """The process of a program ended before the program."""
+
+
+class _Returned(SystemExit):
+    """The program returned a value, its `code`, outside of its functions."""
 
 
 class _Call:
@@ -193,7 +193,7 @@ class _Program:
         self._code = str(given["code"])
         module = types.ModuleType("__main__")
         self.names = module.__dict__
-        self.names["ToolError"] = ToolError
+        self.names.update({one.__name__: one for one in (ToolError, _Returned)})
         self.names.update({name: self._tool(name, takes) for name, takes in given["tools"].items()})
         for fd, name in ((1, "stdout"), (2, "stderr")):
             raw: Any = io.FileIO(fd, "w", closefd=False)
@@ -276,15 +276,21 @@ class _Program:
         self.names.setdefault("__annotations__", {})
         if any(part.co_flags & _COROUTINE for part in parts):
             return asyncio.run(self._awaited(parts))
-        return [eval(part, self.names) for part in parts][-1]
+        try:
+            return [eval(part, self.names) for part in parts][-1]
+        except _Returned as returned:
+            return returned.code
 
     async def _awaited(self, parts: list[types.CodeType]) -> Any:
         self.task = asyncio.current_task()
         value = None
-        for part in parts:
-            value = eval(part, self.names)
-            if part.co_flags & _COROUTINE:
-                value = await value
+        try:
+            for part in parts:
+                value = eval(part, self.names)
+                if part.co_flags & _COROUTINE:
+                    value = await value
+        except _Returned as returned:
+            return returned.code
         return value
 
     def _tool(self, name: str, takes: dict[str, str]) -> Callable[..., Any]:
@@ -381,95 +387,51 @@ class _Program:
         os._exit(0)
 
 
-_TOP = (_FILE, _MODULE)
+_TOP = (_FILE, "<module>")
 
 
 # The program as code
 
 
-def _parts(code: str) -> list[types.CodeType]:
-    """Return the code of a module whose last part is its last expression.
+class _Returns(ast.NodeTransformer):
+    """Lets code of the module return, which only functions may.
 
-    From the first `return` outside of functions on, it is that of a function without own names.
+    A return raises, and every `try` passes that on.
     """
-    body, reader = ast.parse(code, _FILE).body, _Reader()
-    head = [*takewhile(lambda one: reader.visit(one) and not reader.returns, body)]
-    rest = body[len(head) :]
-    last: Any = head.pop() if head and not rest and isinstance(head[-1], ast.Expr) else None
-    parts = [_compiled(ast.Module(head, []), "exec")]
-    if rest:
-        parts.append(_as_function(rest, parts[0].co_flags & annotations.compiler_flag))
-    return [*parts, _compiled(ast.Expression(last.value), "eval")] if last else parts
-
-
-def _compiled(tree: Any, mode: str, future: int = 0) -> types.CodeType:
-    code: types.CodeType = compile(
-        ast.fix_missing_locations(tree), _FILE, mode, _AWAIT | future, dont_inherit=True
-    )
-    return code
-
-
-class _Reader(ast.NodeTransformer):
-    """Looks for what only functions may contain."""
-
-    def __init__(self) -> None:
-        self.returns = False
 
     def _leave(self, node: Any) -> Any:
         return node
 
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _leave
-    visit_Lambda = visit_GeneratorExp = _leave
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave
 
     def visit_Return(self, node: Any) -> Any:
-        self.returns = True
-        return self.generic_visit(node)
+        value = node.value or ast.Constant(None)
+        call = ast.Call(ast.Name(_Returned.__name__, ast.Load()), [value], [])
+        return ast.copy_location(ast.Raise(call), node)
 
-    def visit_Yield(self, node: Any) -> Any:
-        raise SyntaxError("'yield' outside function", (_FILE, node.lineno, node.col_offset, None))
-
-    visit_YieldFrom = visit_Yield
-
-
-class _Plain(_Reader):
-    """Writes what only a module may contain in a way that a function may."""
-
-    def __init__(self, future: int) -> None:
-        self.future = future
-
-    def visit_AnnAssign(self, node: Any) -> Any:
-        if not node.simple:
-            return node
-        shown = ast.Constant(ast.unparse(node.annotation)) if self.future else node.annotation
-        place = ast.Name("__annotations__", ast.Load())
-        item = ast.Subscript(place, ast.Constant(node.target.id), ast.Store())
-        made = [ast.Assign([node.target], node.value)] if node.value else []
-        return [ast.copy_location(one, node) for one in (*made, ast.Assign([item], shown))]
-
-    def visit_ImportFrom(self, node: Any) -> Any:
-        if node.names[0].name != "*":
-            return node
-        call = ast.parse(f"exec({ast.unparse(node)!r}, globals())").body[0]
-        return ast.increment_lineno(call, node.lineno - 1)
+    def visit_Try(self, node: Any) -> Any:
+        self.generic_visit(node)
+        if node.handlers:
+            passed = ast.ExceptHandler(
+                ast.Name(_Returned.__name__, ast.Load()), None, [ast.Raise()]
+            )
+            node.handlers.insert(0, passed)
+        return node
 
 
-def _as_function(body: list[Any], future: int) -> types.CodeType:
-    """Return the code of a function that runs as that of a module."""
-    function: Any = ast.parse("async def program(): pass").body[0]
-    function.body = _Plain(future).visit(ast.Module(body, [])).body
-    if isinstance(function.body[-1], ast.Expr):
-        last = function.body[-1]
-        function.body[-1] = ast.copy_location(ast.Return(last.value), last)
-    [table] = symtable.symtable(ast.unparse(function), _FILE, "exec").get_children()
-    names = [symbol.get_name() for symbol in table.get_symbols() if symbol.is_local()]
-    function.name = _MODULE
-    function.body[:0] = [ast.Global(names)] if names else []
-    try:
-        whole = _compiled(ast.Module([ast.FunctionDef(**vars(function))], []), "exec", future)
-    except SyntaxError:  # it awaits
-        whole = _compiled(ast.Module([function], []), "exec", future)
-    [code] = (one for one in whole.co_consts if isinstance(one, types.CodeType))
-    return code.replace(co_flags=code.co_flags & ~_OWN_NAMES)
+def _parts(code: str) -> list[types.CodeType]:
+    """Return the code of a module, with its last expression as the last part."""
+    body = _Returns().visit(ast.parse(code, _FILE)).body
+    last: Any = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+    parts = [_compiled(ast.Module(body, []), "exec")]
+    return [*parts, _compiled(ast.Expression(last.value), "eval")] if last else parts
+
+
+def _compiled(tree: Any, mode: str) -> types.CodeType:
+    code: types.CodeType = compile(
+        ast.fix_missing_locations(tree), _FILE, mode, _AWAIT, dont_inherit=True
+    )
+    return code
 
 
 def _keep_frames_of_program(told: Any) -> None:

@@ -19,16 +19,14 @@ from flowengine.agents.context_window import (
 )
 from flowengine.agents.first_messages import named_models
 from flowengine.agents.model_calls import ask_model, model_needs
-from flowengine.agents.models.conversations import KnownConversations, RequestMessages
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Listener, Message, ModelReply, ModelRequest, ReplyPart
 from flowengine.agents.skills import listing
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Need, Plain, StepContext
-from flowengine.sdk.values.read_only import plain
+from flowengine.sdk.values.read_only import Joined, plain
 
 HANDOFF = "transfer_to_"
-_CONVERSATIONS = KnownConversations()
 LAST = "This is your last turn: answer now, from what you know. No tool can be called any more."
 
 
@@ -186,14 +184,15 @@ class AgentTurn:
         # prefixes.
         offers = tuple(self.tools.values())
         choice = "none" if self.answers else self.choice.get("tool_choice", agent["tool_choice"])
-        known = _CONVERSATIONS.of(self.conversation, self.messages)
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
         shown, start = window(self.messages, self.state)
         added = [{"role": "user", "content": LAST}] if self.answers else []
         added = [*(self.held or ()), *added]
+        # The list itself if possible, because copying a long conversation is expensive.
+        rest = self.messages[start:] if start else self.messages
         return ModelRequest(
             model=model,
-            messages=RequestMessages([*system, *shown], self.messages, known, start, added),
+            messages=Joined([*system, *shown], [*rest, *added] if added else rest),
             tools=offers,
             tool_choice=choice if offers else None,
             parallel_tool_calls=agent["parallel_tool_calls"],
@@ -201,7 +200,6 @@ class AgentTurn:
             returns=agent["returns"],
             settings=self.settings,
             agent=self.name,
-            call_ids=known.call_ids,
             earlier_replies=self.state["earlier_replies"],
             conversation=self.conversation,
         )

@@ -387,7 +387,7 @@ def _journal(engine: Engine) -> list[str]:
     return re.sub(r"\b[0-9a-f]{32}\b", "mark", whole).splitlines()
 
 
-_OF_THE_RUN = ("call_ids", "conversation")
+_OF_THE_RUN = ("conversation",)
 
 
 def _asked(requests: Sequence[Any]) -> list[str]:

@@ -6,7 +6,7 @@ including dots. A model's adapter translates them to names that its provider acc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from json import dumps
 from math import isfinite
@@ -60,8 +60,6 @@ class ModelRequest:
     earlier_replies: int = 0
     """Number of replies left out of the messages, so that scripts find their place in the
     conversation."""
-    call_ids: Set[str] | None = None
-    """Ids of the calls in the messages, if already collected. A new call receives an unused id."""
     conversation: str = ""
     """Its name in this process, from which the mark for text calls is derived."""
 

@@ -234,8 +234,7 @@ class _Reader:
     def _id(self, id: str) -> str:
         """Return the id of a call, or a new one if it is missing or already used."""
         if self._known is None:
-            known = self.request.call_ids
-            self._known = ids_in(self.request.messages) if known is None else known
+            self._known = ids_in(self.request.messages)
         while not id or id in self._known or id in self._taken:
             id = token_hex(_ID_DIGITS)[:_ID_DIGITS]
         self._taken.add(id)

@@ -13,12 +13,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flowengine.agents.call_answers import text_of
-from flowengine.agents.models.conversations import total
 from flowengine.agents.models.failures import ContextWindowExceeded, ModelError, RateLimited
 from flowengine.agents.models.model_facts import function_calling
 from flowengine.agents.models.port import (
     Listener,
-    Message,
     ModelFacts,
     ModelReply,
     ModelRequest,
@@ -29,6 +27,7 @@ from flowengine.agents.text_calls.marked_form import ModelCall
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
 from flowengine.sdk.texts.validation_messages import predicate
+from flowengine.sdk.values.read_only import unwrapped
 
 _PIECE = 8
 """Number of characters of a text that arrive together."""
@@ -248,7 +247,7 @@ class ScriptedModel:
 
     def _next(self, request: ModelRequest) -> Any:
         turn = request.earlier_replies
-        turn += total(request.messages, _replies)
+        turn += sum(message.get("role") == "assistant" for message in unwrapped(request.messages))
         for place, entry in enumerate(self._chosen):
             assert entry.when is not None
             if entry.when.fits(request, turn):
@@ -279,10 +278,6 @@ class ScriptedModel:
         if not any(entry is used for used in self._repeated):
             self._repeated.append(entry)
         return entry
-
-
-def _replies(message: Message) -> int:
-    return int(message.get("role") == "assistant")
 
 
 def _shown_name(script: str, model: str) -> str:

@@ -8,333 +8,117 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from itertools import islice
-from json import dumps, loads
-from math import floor
+from json import dumps
+from math import ceil, inf
 from typing import Any
 
-from jsonschema_rs import ValidationError
-
 from flowengine.agents.call_answers import text_of
-from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
+from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import CallFault, MarkedForm, ToolOffer
 from flowengine.errors import InputError
-from flowengine.sdk.values.validation import Validator, as_plain, shared
+from flowengine.sdk.values.validation import as_plain, shared
 
-_MOST_TRIED = 200
-"""Maximum number of values that are validated in the search for one example."""
-_MOST_APPLIED = 500
-"""Maximum number of parts of a schema that apply to such a value."""
-_MOST_CHOICES = 10
-"""Maximum number of values tried of an `enum`, which can list thousands."""
-_SHALLOW = 3
-"""Depth of an example, if one is found. A type that contains itself would nest without end."""
 _LONGEST = 200
 """Maximum length of a text in an example, and maximum number of items in a list."""
+_MOST_PARTS = 200
+"""Maximum number of parts of an example. A type that contains itself would nest without end."""
+_MOST_APPLIED = 500
+"""Maximum number of parts of a schema that apply to an example."""
 _BY_FORMAT: Mapping[str, str] = {
     "date": "2026-01-31",
     "date-time": "2026-01-31T09:30:00Z",
-    "time": "09:30:00Z",
+    "aware-date-time": "2026-01-31T09:30:00Z",
+    "naive-date-time": "2026-01-31T09:30:00",
     "iso-date-time": "2026-01-31T09:30:00",
+    "time": "09:30:00Z",
     "iso-time": "09:30:00",
     "duration": "PT15M",
     "email": "name@example.com",
-    "idn-email": "name@example.com",
     "hostname": "example.com",
-    "idn-hostname": "example.com",
     "ipv4": "192.0.2.1",
     "ipv6": "2001:db8::1",
     "uri": "https://example.com/",
-    "url": "https://example.com/",
-    "aware-date-time": "2026-01-31T09:30:00Z",
-    "naive-date-time": "2026-01-31T09:30:00",
-    "ipvanyaddress": "192.0.2.1",
-    "ipvanyinterface": "192.0.2.1",
-    "ipvanynetwork": "192.0.2.0/24",
-    "uuid1": "9c2b0c1e-7d4a-11f0-9c55-0a6f1d2e3b4c",
-    "uuid4": "3f2b8c1e-7d4a-4e0b-9c55-0a6f1d2e3b4c",
-    "uuid7": "019bd8a0-7d4a-7e0b-9c55-0a6f1d2e3b4c",
-    "uri-reference": "https://example.com/",
-    "iri": "https://example.com/",
-    "iri-reference": "https://example.com/",
-    "uri-template": "https://example.com/{id}",
     "uuid": "3f2b8c1e-7d4a-4e0b-9c55-0a6f1d2e3b4c",
-    "json-pointer": "/a",
-    "relative-json-pointer": "0",
-    "regex": "a+",
     "path": ".",
 }
-_TEXTS = (*dict.fromkeys(_BY_FORMAT.values()), "a", "A", "1", "12345", "ABC", "AB-123", "1.0.0")
-"""Texts that are tried where a pattern must match."""
 
 
 def example_of(schema: Any) -> Any:
-    """Return an object that fits a schema, or None if the search finds none.
-
-    `examples` and `default` in the schema are preferred, if they fit.
+    """Return a simple object that fits a schema, or None if none is easily found.
 
     Args:
         schema: The schema of an object, such as the arguments of a tool.
     """
-    found = _found(dumps(schema))
-    return None if found is None else loads(found)
+    # Where a reference leads to no schema, or a number is extreme, there is no example.
+    with suppress(InputError, AttributeError, TypeError, ArithmeticError):
+        validator = shared(schema)
+        value = _likely(schema, schema, iter(range(_MOST_PARTS)))
+        if isinstance(value, dict) and not validator.misfits(value, _MOST_APPLIED):
+            return validator.check(as_plain(value, "it"), "it")
+    return None
 
 
-@lru_cache(maxsize=256)
-def _found(schema: str) -> str | None:
-    search = _Search(loads(schema))
-    value = search.first(_SHALLOW)
-    if value is None and search.is_cut:
-        value = search.first(MAX_DEPTH)
-    return None if value is None else dumps(value)
-
-
-class _Search:
-    """A search for a value that fits."""
-
-    def __init__(self, schema: Any) -> None:
-        self._schema = schema
-        self._validator: Validator = shared(schema)
-        self.is_cut = False
-        """Whether values were left out because of their depth."""
-
-    def first(self, depth: int) -> Any:
-        """Return the first fitting value with at most a depth of nested parts, or None."""
-        pending: list[Any] = [{}, *reversed(list(_declared(self._schema)))]
-        tried = set[str]()
-        while pending and len(tried) < _MOST_TRIED:
-            value = pending.pop()
-            key = dumps(value)
-            if key in tried or not isinstance(value, dict):
-                continue
-            if _depth(value) > depth:
-                self.is_cut = True
-                continue
-            tried.add(key)
-            with suppress(InputError):
-                errors = self._validator.misfits(value, _MOST_APPLIED)
-                if errors:
-                    pending += reversed(list(self._corrected(value, errors[0])))
-                    continue
-                return self._validator.check(as_plain(value, "it"), "it")
-        return None
-
-    def _corrected(self, value: Any, error: ValidationError) -> Iterator[Any]:
-        """Yield values without an error, likely ones first."""
-        kind = error.kind.as_dict()
-        for form in kind.get("context", ()):
-            for other in form[:1]:
-                yield from self._corrected(value, other)
-        path = list(error.instance_path)
-        if error.kind.name == "falseSchema":
-            yield _replaced(value, path, None, leave_out=True)
-            return
-        for part in self._parts(error, kind, place=_place(value, path)):
-            yield _replaced(value, path, part)
-
-    def _parts(self, error: ValidationError, kind: dict[str, Any], place: int) -> Iterator[Any]:
-        """Yield replacements for the part of a value that has an error."""
-        part: Any = error.instance
-        schema = _inside(self._schema, *list(error.schema_path)[:-1]) or {}
-        match error.kind.name:
-            case "type":
-                yield from _declared(schema)
-                yield from _samples(kind["types"], schema, place)
-            case "enum":
-                yield from islice(kind["options"], _MOST_CHOICES)
-            case "const":
-                yield kind["expected_value"]
-            case "not":
-                yield from self._others(part, place, {})
-            case keyword if isinstance(part, dict):
-                yield from self._objects(part, keyword, kind, schema)
-            case keyword if isinstance(part, list):
-                yield from self._lists(part, keyword, schema)
-            case keyword if isinstance(part, str):
-                yield from _declared(schema)
-                yield from _texts(part, keyword, kind)
-            case _:
-                yield from _declared(schema)
-                yield from _numbers(schema, part)
-
-    def _objects(
-        self, part: dict[str, Any], keyword: str, kind: dict[str, Any], schema: dict[str, Any]
-    ) -> Iterator[Any]:
-        place = len(part) + 1
-        match keyword:
-            case "required":
-                missing = kind["property"]
-                for guess in self._guesses(_inside(schema, "properties", missing), place):
-                    yield {**part, missing: guess}
-            case "additionalProperties" | "unevaluatedProperties":
-                yield {key: item for key, item in part.items() if key not in kind["unexpected"]}
-            case "minProperties":
-                names = [*schema.get("properties", ()), f"key{place}"]
-                for key in islice((key for key in names if key not in part), _MOST_CHOICES):
-                    known = _inside(schema, "properties", key)
-                    known = schema.get("additionalProperties") if known is None else known
-                    yield from ({**part, key: guess} for guess in self._guesses(known, place))
-            case "propertyNames":
-                wrong = kind["error"]
-                for key in self._parts(wrong, wrong.kind.as_dict(), place):
-                    if isinstance(key, str) and key not in part:
-                        yield {key if old == wrong.instance else old: v for old, v in part.items()}
-
-    def _lists(self, part: list[Any], keyword: str, schema: dict[str, Any]) -> Iterator[Any]:
-        match keyword:
-            case "minItems" | "contains":
-                yield from self._longer(part, keyword, schema)
-            case "maxItems" | "additionalItems" | "unevaluatedItems":
-                yield part[:-1]
-            case "uniqueItems":
-                for other in self._others(part[-1], len(part), _inside(schema, "items")):
-                    yield [*part[:-1], other]
-
-    def _longer(self, part: list[Any], keyword: str, schema: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield a list with one more item."""
-        if len(part) >= _LONGEST:
-            return
-        fixed = schema.get("prefixItems", ())
-        item = fixed[len(part)] if len(part) < len(fixed) else schema.get("items")
-        wanted = schema.get("contains") if keyword == "contains" else item
-        for guess in self._guesses(wanted, len(part) + 1):
-            yield [*part, guess]
-
-    def _guesses(self, schema: Any, place: int) -> Iterator[Any]:
-        """Yield values for a schema, without looking far into it."""
-        schema = self._resolved(schema)
-        yield from _declared(schema)
-        if "const" in schema:
-            yield schema["const"]
-        yield from islice(schema.get("enum", ()), _MOST_CHOICES)
-        forms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-        guesses = (guess for form in forms for guess in self._guesses(form, place))
-        yield from islice(guesses, _MOST_CHOICES)
-        types = schema.get("type", ())
-        yield from _samples([types] if isinstance(types, str) else types, schema, place)
-        yield "text"
-
-    def _others(self, item: Any, length: int, schema: Any) -> Iterator[Any]:
-        """Yield other values in place of an item that a list already contains."""
-        yield from islice(self._resolved(schema).get("enum", ()), _MOST_CHOICES)
-        if isinstance(item, str):
-            yield from (f"{item}{length}", *_TEXTS)
-        elif isinstance(item, bool) or item is None:
-            yield from (True, False, None)
-        elif isinstance(item, int | float):
-            yield from (item + step for step in range(1, _MOST_CHOICES))
-        yield from ("text", length, True, [], {}, None)
-
-    def _resolved(self, schema: Any) -> dict[str, Any]:
-        for _ in range(_MOST_CHOICES):
-            if not isinstance(schema, dict):
-                return {}
-            reference = schema.get("$ref")
-            if not isinstance(reference, str) or not reference.startswith("#/"):
-                return schema
-            schema = _inside(self._schema, *reference[2:].split("/"))
-        return {}
-
-
-def _declared(schema: Any) -> Iterator[Any]:
-    """Yield the examples and the default that a schema declares."""
-    if isinstance(schema, dict):
-        examples = schema.get("examples")
-        yield from islice(examples if isinstance(examples, list) else (), _MOST_CHOICES)
-        if "default" in schema:
-            yield schema["default"]
-
-
-def _samples(types: Iterable[str], schema: Mapping[str, Any], place: int) -> list[Any]:
-    """Return a value of each type, null last.
+def _likely(schema: Any, root: Any, left: Iterator[int], place: int = 1) -> Any:
+    """Return a value that probably fits a part of a schema.
 
     Args:
-        types: Names of the types.
-        schema: The schema of the value.
+        schema: The part.
+        root: The whole schema.
+        left: Has an item for each part that is still allowed.
         place: Place of the value among others, so that numbers differ.
     """
-    text = _BY_FORMAT.get(str(schema.get("format")), "text")
-    samples = {"string": text, "integer": place, "number": place, "boolean": True}
-    samples |= {"array": [], "object": {}, "null": None}
-    ordered = sorted(types, key=lambda type: type == "null")
-    return [samples[type] for type in ordered if type in samples]
+    if not isinstance(schema, dict) or next(left, None) is None:
+        return "text"
+    if schema.get("$ref", "").startswith("#/"):
+        part = root
+        for key in schema["$ref"][2:].split("/"):
+            part = part.get(key) if isinstance(part, dict) else None
+        return _likely(part, root, left, place)
+    declared = [schema[key] for key in ("default", "const") if key in schema]
+    for value in (*schema.get("examples", ()), *declared, *schema.get("enum", ())):
+        return value
+    forms = [one for one in (*schema.get("anyOf", ()), *schema.get("oneOf", ())) if one != _NULL]
+    members: dict[str, Any] = {}
+    for part in (*schema.get("allOf", ()), *forms[:1]):
+        value = _likely(part, root, left, place)
+        if not isinstance(value, dict):
+            return value
+        members |= value
+    for at, name in enumerate(schema.get("required", ()), 1):
+        members[name] = _likely(schema.get("properties", {}).get(name), root, left, at)
+    types = schema.get("type", "object" if members or "properties" in schema else "string")
+    match types if isinstance(types, str) else next((one for one in types if one != "null"), ""):
+        case "object":
+            return members
+        case "array":
+            first = schema.get("prefixItems", [])
+            more = [schema.get("items")] * int(min(schema.get("minItems", 0), _LONGEST))
+            parts = [*first, *more[len(first) :]]
+            return [_likely(part, root, left, at) for at, part in enumerate(parts, 1)]
+        case "string":
+            text = _BY_FORMAT.get(schema.get("format", ""), "text")
+            shortest = int(min(schema.get("minLength", 0), _LONGEST))
+            text = text if len(text) >= shortest else (text * shortest)[:shortest]
+            return text[: int(schema.get("maxLength", _LONGEST))]
+        case "integer" | "number":
+            return _likely_number(schema, place)
+        case "boolean":
+            return True
+    return None
 
 
-def _texts(text: str, keyword: str, kind: Mapping[str, Any]) -> Iterator[str]:
-    """Yield other texts in place of one that violates a keyword."""
-    limit = kind.get("limit", 0)
-    if keyword == "minLength" and limit <= _LONGEST:
-        yield ((text or "text") * limit)[:limit]
-    elif keyword == "maxLength":
-        yield text[:limit]
-    elif keyword == "format" and kind["format"] in _BY_FORMAT:
-        yield _BY_FORMAT[kind["format"]]
-    elif keyword in {"format", "pattern"}:
-        yield from _TEXTS
+_NULL = {"type": "null"}
 
 
-def _numbers(schema: Mapping[str, Any], number: float) -> Iterator[float]:
-    """Yield numbers within the bounds of a schema."""
-    low = max(_bounds(schema, "minimum", "exclusiveMinimum"), default=None)
-    high = min(_bounds(schema, "maximum", "exclusiveMaximum"), default=None)
-    step = next(_bounds(schema, "multipleOf"), None)
-    if step:
-        first = floor((number if low is None else low) / step) * step
-        yield from (first + step * count for count in range(3))
-    if low is not None:
-        yield from (low, low + 1)
-    if high is not None:
-        yield from (high, high - 1)
-    if low is not None and high is not None:
-        yield (low + high) // 2
-        yield (low + high) / 2
-    elif low is not None or high is not None:
-        yield (low or 0) + (high or 0) + (0.5 if high is None else -0.5)
-
-
-def _bounds(schema: Mapping[str, Any], *keywords: str) -> Iterator[float]:
-    values = (schema.get(keyword) for keyword in keywords)
-    return (value for value in values if isinstance(value, int | float))
-
-
-def _depth(value: Any) -> int:
-    """Return how many objects and lists are nested in a value."""
-    parts = value.values() if isinstance(value, dict) else value
-    return 1 + max(map(_depth, parts), default=0) if isinstance(value, dict | list) else 0
-
-
-def _place(value: Any, path: list[Any]) -> int:
-    """Return the place of a part among its neighbors, from 1."""
-    if not path:
-        return 1
-    around = _inside(value, *path[:-1])
-    return path[-1] + 1 if isinstance(around, list) else list(around).index(path[-1]) + 1
-
-
-def _replaced(value: Any, path: list[Any], part: Any, *, leave_out: bool = False) -> Any:
-    """Return a copy of a value with another part, or without that part."""
-    if not path:
-        return None if leave_out else part
-    first, *rest = path
-    copy = value.copy()
-    if rest or not leave_out:
-        copy[first] = _replaced(value[first], rest, part, leave_out=leave_out)
-    else:
-        del copy[first]
-    return copy
-
-
-def _inside(value: Any, *path: Any) -> Any:
-    """Return the part of a value at a path, or None."""
-    for step in path:
-        if isinstance(value, dict):
-            value = value.get(step)
-        elif isinstance(value, list) and str(step).isdigit() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
-    return value
+def _likely_number(schema: Mapping[str, Any], number: float) -> float:
+    """Return a number within the bounds of a schema, the given one if possible."""
+    above, below = schema.get("exclusiveMinimum", -inf), schema.get("exclusiveMaximum", inf)
+    number = min(max(number, schema.get("minimum", -inf)), schema.get("maximum", inf))
+    if not above < number < below:
+        near = above + 1 if above > -inf else below - 1
+        number = near if above < near < below else (above + below) / 2
+    step = schema.get("multipleOf")
+    return ceil(number / step) * step if step else number
 
 
 Message = dict[str, Any]
