@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from flowengine import registry
-from flowengine.flow.expressions.overloads import STANDARD_METHODS
 from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
 
 LONGEST = 60
@@ -21,7 +19,7 @@ def condition(number: int, expressions: Sequence[Any]) -> str:
         number: Number of its expression.
         expressions: All expressions of the flow.
     """
-    return cut(_node(expressions[number]["node"]))
+    return cut(expressions[number]["at"][2])
 
 
 def value(tree: Any, expressions: Sequence[Any]) -> str:
@@ -37,116 +35,6 @@ def value(tree: Any, expressions: Sequence[Any]) -> str:
     if kind == "expr":
         return condition(tree[1], expressions)
     return "…"
-
-
-def _node(node: Any) -> str:
-    """Return an expression's tree as source text."""
-    kind, *rest = node
-    if kind == "cel":
-        return _fragment(*rest)
-    maker = _NODES.get(kind)
-    return maker(*rest) if maker else "…"
-
-
-def _fragment(text: str, slots: Any) -> str:
-    """Return a piece of CEL with its slots filled in, and without casts of constants."""
-    for name, node in slots.items():
-        text = re.sub(rf"\b{name}\b", lambda _, node=node: _node(node), text)  # type: ignore[misc]
-    return re.sub(r"\bdyn\(([^()]*)\)", r"\1", text)
-
-
-def _operation(name: str, nodes: Sequence[Any]) -> str:
-    if name in _BINDING and len(nodes) > 1:
-        left, right = (_within(node, _BINDING[name] + place) for place, node in enumerate(nodes))
-        return f"{left} {name} {right}"
-    if name in _BINDING:
-        return f"{name}{_operand(nodes[0])}"
-    if name in STANDARD_METHODS:
-        first, *others = nodes
-        return f"{_operand(first)}.{name}({', '.join(map(_node, others))})"
-    return f"{name}({', '.join(map(_node, nodes))})"
-
-
-def _bare(node: Any) -> Any:
-    """Return an operand without the types that are declared for it."""
-    return _bare(node[1]) if node[0] == "as" else node
-
-
-def _within(node: Any, binding: int) -> str:
-    """Return an operand, in parentheses if it is an operator that binds less than its own."""
-    inner = _bare(node)
-    is_looser = inner[0] == "op" and _BINDING.get(inner[1], 9) < binding and len(inner[2]) > 1
-    return _operand(inner) if is_looser or inner[0] in ("and", "or", "if") else _node(inner)
-
-
-def _path(root: str, keys: Sequence[Any]) -> str:
-    text = root
-    for key in keys:
-        text += f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{_key(key)}]"
-    return text
-
-
-def _key(key: Any) -> str:
-    return _node(key[0]) if isinstance(key, list) else json.dumps(key, ensure_ascii=False)
-
-
-def _loop(name: str, over: Any, variable: str, nodes: Sequence[Any]) -> str:
-    return f"{_node(over)}.{name}({', '.join([variable, *map(_node, nodes)])})"
-
-
-def _null(inner: Any, equal: bool) -> str:
-    return f"{_node(inner)} {'==' if equal else '!='} null"
-
-
-def _compare(sign: str, left: Any, constant: Any, _type: str) -> str:
-    return f"{_node(left)} {sign} {_constant(constant)}"
-
-
-def _constant(constant: Any) -> str:
-    return json.dumps(constant, ensure_ascii=False)
-
-
-def _operand(node: Any) -> str:
-    """Return a part of a condition, in parentheses where necessary."""
-    text = _node(node)
-    simple = ("path", "get", "call", "const", "has", "default", "not", "loop", "list", "map")
-    inner = _bare(node)
-    is_call = inner[0] == "op" and inner[1] not in _BINDING
-    return text if inner[0] in simple or is_call else f"({text})"
-
-
-def _joined(sign: str) -> Callable[[Sequence[Any]], str]:
-    return lambda nodes: f" {sign} ".join(
-        _node(node) if node[0] in ("compare", "null", "op") else _operand(node) for node in nodes
-    )
-
-
-_BINDING = {
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), 1),
-    **dict.fromkeys(("+", "-"), 2),
-    **dict.fromkeys(("*", "/", "%"), 3),
-}
-"""Operator → how tightly it binds."""
-
-_NODES: dict[str, Any] = {
-    "op": _operation,
-    "as": lambda node, *_types: _node(node),
-    "map": lambda items: f"{{{', '.join(f'{_key(key)}: {_node(node)}' for key, node in items)}}}",
-    "const": _constant,
-    "compare": _compare,
-    "and": _joined("&&"),
-    "or": _joined("||"),
-    "not": lambda inner: f"!{_operand(inner)}",
-    "path": _path,
-    "get": lambda base, keys: _path(_node(base), keys),
-    "call": lambda name, nodes: f"{name}({', '.join(map(_node, nodes))})",
-    "default": lambda nodes: f"default({', '.join(map(_node, nodes))})",
-    "has": lambda inner: f"has({_node(inner)})",
-    "if": lambda test, yes, no: f"{_node(test)} ? {_node(yes)} : {_node(no)}",
-    "list": lambda nodes: f"[{', '.join(map(_node, nodes))}]",
-    "null": _null,
-    "loop": _loop,
-}
 
 
 def cut(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, get_origin
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
+from flowengine.kernel.notation.times import format_duration
 from flowengine.sdk.errors import ValidationError, public_name
 from flowengine.sdk.python.argument_checks import in_words
 from flowengine.sdk.python.imported_modules import MAIN, name_of_program
@@ -150,7 +151,6 @@ def _computed(cls: Any, name: str) -> Any:
 # Conversion of Python values to the data of a flow file: text, numbers, lists and maps.
 
 _HINT = "give text, numbers, true and false, lists, maps, or expressions"
-UNITS = ((604_800_000, "w"), (86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"))
 
 
 def plain(value: Any, named: Callable[[Any], str | None], what: str, *, typed: bool = False) -> Any:
@@ -183,7 +183,7 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str, *, typed: b
     if isinstance(value, list | tuple):
         return [plain(item, named, what, typed=typed) for item in value]
     if isinstance(value, timedelta) and not typed:
-        return duration(value)
+        return format_duration(value // timedelta(milliseconds=1))
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise UsageError(
@@ -211,20 +211,3 @@ def _kept(value: Any, what: str) -> Any:
             f"{what}: {value!r} cannot be part of a flow: {error.message}",
             hint=_HINT,
         ) from None
-
-
-def duration(value: timedelta) -> str:
-    """Return a duration in the notation of flow files: `1h30m`.
-
-    Args:
-        value: A duration that is not negative. Microseconds are dropped.
-
-    Returns:
-        The text.
-    """
-    rest = value // timedelta(milliseconds=1)
-    text = ""
-    for size, unit in UNITS:
-        count, rest = divmod(rest, size)
-        text += f"{count}{unit}" if count else ""
-    return text + (f"{rest}ms" if rest or not text else "")

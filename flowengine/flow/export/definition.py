@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from flowengine.flow.export.yaml_text import inline
 from flowengine.flow.models import FlowModel, Loc
-from flowengine.flow.source.composer import resolve
 from flowengine.flow.structural_hash import CONSTANT, DECLARED, OPAQUE, PAIRS, meaning
 from flowengine.kernel.graph.specs import CompiledFlow
 
@@ -19,14 +18,8 @@ from flowengine.kernel.graph.specs import CompiledFlow
 
 UNPRINTABLE = "\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 """Characters that YAML forbids, that break lines in YAML, or that are invisible."""
-PLAIN = re.compile(rf"[A-Za-z0-9_$/(][^\x00-\x1f{UNPRINTABLE}]*")
-UNSAFE = re.compile(r": |:$| #| $")
-"""Patterns that end or cut a text without quotes."""
 LITERAL = re.compile(rf"[^\x00-\x08\x0b-\x1f{UNPRINTABLE}]*")
 """Text that can be written as a block."""
-OLD_BOOLEANS = frozenset({"y", "n", "yes", "no", "on", "off"})
-"""Words that readers of YAML 1.1 take for booleans, which are therefore quoted."""
-
 Comment = Callable[[Loc], str | None]
 
 
@@ -62,13 +55,13 @@ def to_yaml(data: Any) -> str:
     elif isinstance(data, list) and data:
         lines = _sequence(data, 0, (), lambda loc: None)
     else:
-        lines = iter([scalar(data)])
+        lines = iter([inline(data)])
     return "\n".join(lines) + "\n"
 
 
 def _mapping(data: dict[str, Any], indent: int, loc: Loc, comment: Comment) -> Iterator[str]:
     for key, value in data.items():
-        head = f"{'':{indent}}{scalar(key)}:"
+        head = f"{'':{indent}}{inline(key)}:"
         yield from _entry(head, value, indent, (*loc, key), comment)
 
 
@@ -97,7 +90,7 @@ def _entry(head: str, value: Any, indent: int, loc: Loc, comment: Comment) -> It
         yield first + tail
         yield from lines
     else:
-        yield f"{head} {scalar(value)}{tail}"
+        yield f"{head} {inline(value)}{tail}"
 
 
 def literal(head: str, text: str, indent: int) -> Iterator[str]:
@@ -119,29 +112,6 @@ def fits_literal(text: str) -> bool:
     """Return whether a text can be written as a block."""
     first = text.lstrip("\n")[:1]
     return "\n" in text and first not in {"", " ", "\t"} and bool(LITERAL.fullmatch(text))
-
-
-def scalar(value: Any) -> str:
-    """Return a value on one line: a scalar, or an empty list or map."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        if _is_plain(value):
-            return value
-        escaped = json.dumps(value, ensure_ascii=False)  # YAML reads the escapes of JSON
-        return re.sub(f"[{UNPRINTABLE}]", lambda one: f"\\u{ord(one[0]):04x}", escaped)
-    return json.dumps(value)
-
-
-def _is_plain(text: str) -> bool:
-    if not PLAIN.fullmatch(text) or UNSAFE.search(text) or text.lower() in OLD_BOOLEANS:
-        return False
-    try:
-        return isinstance(resolve(text), str)
-    except ValueError:
-        return False
 
 
 # The definition of a compiled flow as text, to compare versions of it.

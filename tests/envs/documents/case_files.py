@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine.flow.export.definition import scalar, to_yaml
+from flowengine.flow.export.definition import to_yaml
+from flowengine.flow.export.yaml_text import inline
 
 Case = dict[str, Any]
 WIDTH = 100
@@ -81,15 +82,15 @@ def written(data: dict[str, Any]) -> str:
     lines: list[str] = []
     for name, value in data.items():
         if isinstance(value, list):
-            lines += [f"{scalar(name)}:", *_sequence(value, 2)]
+            lines += [f"{inline(name)}:", *_sequence(value, 2)]
         else:
-            lines += _entry(f"{scalar(name)}:", value, 0)
+            lines += _entry(f"{inline(name)}:", value, 0)
     return "\n".join(lines) + "\n"
 
 
 def _mapping(data: Any, indent: int) -> Iterator[str]:
     for key, value in data.items():
-        yield from _entry(f"{'':{indent}}{scalar(key)}:", value, indent)
+        yield from _entry(f"{'':{indent}}{inline(key)}:", value, indent)
 
 
 def _sequence(data: Any, indent: int) -> Iterator[str]:
@@ -126,7 +127,7 @@ def _flow(value: Any) -> str:
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, str) and "\n" in value:
         return _quoted(value) if len(value) <= SHORT else value
-    text = scalar(value)
+    text = inline(value)
     plain = not isinstance(value, str) or text[0] in "\"'"
     return text if plain or not re.search(r"[][{},]|: |:$|^[<>|]", text) else _quoted(value)
 
