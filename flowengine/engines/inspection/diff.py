@@ -164,15 +164,12 @@ class _Own:
                 text = self._word.sub("(id)", text)
             if "Z" in text and ":" in text:  # most texts contain no time
                 text = _TIME.sub("(time)", text)
-            return _WAIT_ID.sub(self._without_wait, text)
+            return _WAIT_ID.sub(lambda id: "(id)" if id[0] in self._waits else id[0], text)
         if isinstance(value, list):
             return [self.plain(item) for item in value]
         if isinstance(value, dict):
             return {key: self.plain(item) for key, item in value.items()}
         return "***" if isinstance(value, SecretText) else value
-
-    def _without_wait(self, found: re.Match[str]) -> str:
-        return "(id)" if found[0] in self._waits else found[0]
 
 
 class _Facts:
