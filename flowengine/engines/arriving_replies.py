@@ -56,7 +56,12 @@ class ReplyFiles:
             path = os.path.join(folder, _WANTED)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | _FLAGS, 0o600))
             os.utime(path)
-            _remove_stale(folder)
+            oldest = time.time() - _STALE_SECONDS  # of processes that have died
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    age = entry.stat(follow_symlinks=False).st_mtime
+                    if entry.name != _WANTED and age < oldest:
+                        os.unlink(entry.path)
 
     def are_wanted(self) -> bool:
         """Return whether there may be readers. Cheap: this is called for each attempt."""
@@ -234,15 +239,6 @@ def _is_abandoned(descriptor: int) -> bool:
         return False
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     return True
-
-
-def _remove_stale(folder: str) -> None:
-    """Remove files of processes that have died."""
-    oldest = time.time() - _STALE_SECONDS
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name != _WANTED and entry.stat(follow_symlinks=False).st_mtime < oldest:
-                os.unlink(entry.path)
 
 
 def _name(execution: str, address: str | None = None) -> str:

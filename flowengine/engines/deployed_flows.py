@@ -341,7 +341,13 @@ def deploy(host: Host, flow: LoadedFlow) -> DeployedInfo:
     schedules = first_times(host, flow) if len(signals) < len(starts) else []
     for other in host.store.deployed(flow.id):
         if other.version == flow.version != UNVERSIONED and other.hash != flow.form:
-            _check_same_meaning(host, flow, other)
+            before = LoadedFlow(host.flows.by_hash(other.hash).compiled, other.hash)
+            if before.hash != flow.hash:
+                raise Conflict(
+                    f"{flow.id}@{flow.version} was deployed at {format_time(other.at)} with other "
+                    "contents",
+                    hint="change 'version' in the file",
+                )
     deployed = Deployed(flow.id, flow.version, flow.form, host.clock.now())
     host.store.put_flow(flow.form, pack(flow.compiled))
     host.store.deploy(deployed, signals, schedules)
@@ -365,21 +371,6 @@ def undeploy(host: Host, name: str) -> list[Deployed]:
         )
     host.store.undeploy(flow, version if len(every) > 1 else None)
     return removed
-
-
-def _check_same_meaning(host: Host, flow: LoadedFlow, other: Deployed) -> None:
-    """Check that a deployed version means the same as another one with its number.
-
-    Raises:
-        Conflict: It does not.
-    """
-    before = LoadedFlow(host.flows.by_hash(other.hash).compiled, other.hash)
-    if before.hash != flow.hash:
-        name = f"{flow.id}@{flow.version}"
-        raise Conflict(
-            f"{name} was deployed at {format_time(other.at)} with other contents",
-            hint="change 'version' in the file",
-        )
 
 
 def id_of_cause(store: Store, id: str, flow: str, started_by: str) -> str:

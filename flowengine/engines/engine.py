@@ -161,7 +161,6 @@ class Engine:
         self._host = host
         self.user = user or current_user()
         self._via = via
-        """The executions that were shown last. None: they are not kept."""
         self._driving: Driving = temporal().driving(host) if is_remote else Driving(host)
         self._tool_authority = tool_authority
         if tool_authority is not None:

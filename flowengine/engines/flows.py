@@ -231,9 +231,19 @@ def load(flow: building.Flow | str | PathLike[str]) -> LoadedFlow:
         FlowFileError: The flow has errors. Contains all of them.
     """
     if isinstance(flow, str | PathLike):
-        return _load_file(fspath(flow))
+        place = os.path.abspath(flow)
+        check_path("the path", place)
+        if (cached := flow_cache.find(place)) is not None:
+            return LoadedFlow(*cached)
+        compiled = language.compile.compile_file(fspath(flow))
+        loaded = _loaded(compiled)
+        flow_cache.keep(place, flow_cache.CachedFlow(*loaded), compiled.sources)
+        return loaded
     check_flow(flow)
-    return _load_built(flow)
+    if flow.loaded is None:  # an unchanged one is loaded once per process
+        flow.loaded = _find_built(flow)
+    built: LoadedFlow = flow.loaded
+    return built
 
 
 def check(flow: building.Flow | str | PathLike[str]) -> list[language.diagnostics.Diagnostic]:
@@ -298,26 +308,6 @@ def check_flow(flow: Any) -> None:
             f"{in_words(flow)} is not a flow",
             hint="give a Flow, or the path of a file. To run an agent: agent.run(…, engine=…)",
         )
-
-
-def _load_file(path: str) -> LoadedFlow:
-    place = os.path.abspath(path)
-    check_path("the path", place)
-    cached = flow_cache.find(place)
-    if cached is not None:
-        return LoadedFlow(*cached)
-    compiled = language.compile.compile_file(path)
-    flow = _loaded(compiled)
-    flow_cache.keep(place, flow_cache.CachedFlow(*flow), compiled.sources)
-    return flow
-
-
-def _load_built(flow: building.Flow) -> LoadedFlow:
-    """Load a flow built in Python. An unchanged one is loaded once per process."""
-    if flow.loaded is None:
-        flow.loaded = _find_built(flow)
-    loaded: LoadedFlow = flow.loaded
-    return loaded
 
 
 def _find_built(flow: building.Flow) -> LoadedFlow:

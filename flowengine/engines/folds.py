@@ -109,34 +109,13 @@ class Folds:
 
     def _place(self) -> None:
         """Put each step into the fold around it, in order of beginning."""
-        folds, placed = self._folds, self._placed
-        # Most steps are items or rounds with a number, in the same fold as the one before.
-        beginning, length, add = None, 0, folds[""].append
         for address in self._states:
-            if address in placed:  # what is inside it began before
-                continue
-            if address[:length] != beginning or not address[length:-1].isdecimal():
-                end = max(address.rfind("/"), address.rfind("["), address.rfind("@"), 0)
-                fold = folds.get(address[:end])
-                if fold is None and address[:end] in placed:
-                    fold = folds[address[:end]] = []
-                if fold is None:  # nothing is placed there, or it is in the key of an item
-                    self._place_around(address)
-                    continue
-                length = end + 1
-                beginning = address[:length] if end else None
-                add = fold.append
-            placed.add(address)
-            add(address)
-
-    def _place_around(self, address: str) -> None:
-        """Place an address, and the folds around it that are new."""
-        parent = ""
-        for place in around(address):
-            if place not in self._placed:
-                self._placed.add(place)
-                self._folds.setdefault(parent, []).append(place)
-            parent = place
+            parent = ""
+            for place in around(address):
+                if place not in self._placed:
+                    self._placed.add(place)
+                    self._folds.setdefault(parent, []).append(place)
+                parent = place
 
     def _urgency(self, address: str) -> int:
         return min(map(_rank, (self.status(address), *self._urgent.get(address, ()))))
@@ -260,6 +239,11 @@ class Folds:
             for status, number in self._urgent.get(address, {}).items()
             if status not in counts
         }
+        rows: list[FoldRow] = []
+        shown = self._page(address, 0) if address in self._folds else []
+        if len(shown) <= self._left:
+            self._left -= len(shown)
+            rows = [self._row(step, address) for step in shown]
         return FoldRow(
             address,
             address[len(parent) :].lstrip("/") if parent else address,
@@ -269,21 +253,13 @@ class Folds:
             _NOUNS.get(inside[0][len(address)] if inside else "", "step"),
             _sorted(counts),
             _sorted(deeper),
-            list(self._rows_inside(address)),
+            rows,
         )
 
     def _size(self, address: str) -> int:
         """Return the number of steps inside a fold that contain no others."""
         inside = self._folds.get(address, ())
         return sum(self._size(child) if child in self._folds else 1 for child in inside)
-
-    def _rows_inside(self, address: str) -> Iterator[FoldRow]:
-        shown = self._page(address, 0) if address in self._folds else []
-        if len(shown) > self._left:
-            return
-        self._left -= len(shown)
-        for step in shown:
-            yield self._row(step, address)
 
     def _page(self, address: str, start: int) -> list[str]:
         """Return a page of the direct children of a fold, the failed and waiting ones first.

@@ -38,7 +38,9 @@ def grants_of(host: Host, execution: str | None) -> list[GrantInfo]:
 
 def _of_execution(host: Host, execution: str) -> Iterator[GrantInfo]:
     state = host.stored(execution, 0).state
-    ended = _revoked(host, execution)
+    events = [unpack_message(message) for message in host.store.inbox(execution)]
+    # Those that are not journaled yet.
+    ended = {event["grant"]: event["by"] for event in events if event["type"] == "revoked"}
     for number, grant in state.get("grants", {}).items():
         info = _info(host, wait_id(execution, number), execution, grant)
         by = grant.get("revoked") or ended.get(number)
@@ -124,9 +126,3 @@ def _grant_of(host: Host, execution: str, id: str) -> GrantInfo:
             return grant
     hint = Hint(f"see them: flowengine grants {host.store.short_execution(execution)}")
     raise NotFound(f"no grant was given with the decision on {id}", hint=hint)
-
-
-def _revoked(host: Host, execution: str) -> dict[int, str]:
-    """Return recorded revocations that are not journaled yet: grant → revoking user."""
-    events = [unpack_message(message) for message in host.store.inbox(execution)]
-    return {event["grant"]: event["by"] for event in events if event["type"] == "revoked"}

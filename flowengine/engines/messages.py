@@ -12,10 +12,10 @@ from flowengine.engines.executions.parts import RECEIVER
 from flowengine.engines.host import Host
 from flowengine.engines.results import Sent, Update
 from flowengine.engines.starting.beginning import begin_separate, begun_by, differing
-from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
+from flowengine.errors import Conflict, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED as ENDED_STATUSES
-from flowengine.journal.records import Beginning, ExecutionFilter, Outgoing, SignalStart
+from flowengine.journal.records import Beginning, Outgoing, SignalStart
 from flowengine.journal.records import SendResult as Stored
 from flowengine.journal.shapes import unpack_event, unpack_notice
 from flowengine.kernel.commands import CANCEL, ENDED
@@ -23,7 +23,7 @@ from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.notation.addresses import separate_id
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View
-from flowengine.sdk.texts.near_words import did_you_mean, nearest
+from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.values.validation import validate
 
 # Signals from outside: checked against their declaration, then stored for their receivers.
@@ -32,9 +32,6 @@ from flowengine.sdk.values.validation import validate
 # key, it starts an execution of a deployed flow that lists it in `start`. The store does this in
 # one transaction: of two simultaneous first messages, one starts the execution and the other goes
 # to it.
-
-_LOOKED_AT = 200
-"""Number of executions whose flows may declare a misspelled signal."""
 
 
 def send_signal(
@@ -87,15 +84,7 @@ def send_signal(
             event |= {} if place is None else {"step": place}
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
-        try:
-            sent = send_keyed(host, event, flow)
-        except NotFound as missing:
-            meant = _meant(host, name, str(key))
-            if meant is None:
-                raise
-            other, of = meant
-            hint = Hint(f"an open execution takes signal {other!r} with this key")
-            raise NotFound(missing.message, hint=hint, plain=missing.message, flow=of) from None
+        sent = send_keyed(host, event, flow)
     if not sent.first:
         _check_same_message(host, event, sent)
     return Sent(sent.execution, id, None, sent.began, sent.first)
@@ -231,21 +220,6 @@ def _declared(linked: LinkedFlow) -> dict[str, Any]:
     for flow in (linked.compiled, *linked.compiled.get("flows", ())):
         declared = {**flow.get("signals", {}), **declared}
     return declared
-
-
-def _meant(host: Host, name: str, key: str) -> tuple[str, str] | None:
-    """Return the signal with a similar name that an open execution takes with a key, and its flow.
-
-    Only the newest executions are looked at.
-    """
-    newest = host.store.executions(ExecutionFilter(), None, _LOOKED_AT).items
-    flows = {record.hash for record in newest if record.status not in ENDED_STATUSES}
-    with suppress(FlowEngineError):  # no such key, or a flow of another version of flowengine
-        names = {signal for hash in flows for signal in _declared(host.flows.by_hash(hash))}
-        meant = nearest(name, names - {name})
-        if meant is not None:
-            return meant, host.store.execution(host.store.find_key(meant, key)).flow
-    return None
 
 
 def check_for(host: Host, execution: str, name: str, data: Any) -> Any:

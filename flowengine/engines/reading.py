@@ -85,14 +85,7 @@ class Group:
 
 
 class StoredExecutions(Group):
-    """Shows executions as stored.
-
-    Args:
-        engine: The engine.
-    """
-
-    def __init__(self, engine: GroupsOwner) -> None:
-        super().__init__(engine)
+    """Shows executions as stored."""
 
     def find(self, beginning: str) -> str:
         """Return the id of the only execution whose id has this prefix."""

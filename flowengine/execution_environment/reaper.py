@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from flowengine.errors import FlowEngineError
@@ -57,7 +58,9 @@ async def reap(
         dead = [entry for entry in entries if is_dead(entry.leftover.owner)]
         reaped += [await _reap_entry(entry, around, books) for entry in dead]
         reaped += await _reap_marked(around)
-        await _sweep_labels(around)
+        for each in providers.sweepers():  # they search for labels of dead owners
+            with suppress(Exception):  # for example, without a daemon, and thus without labels
+                await within(around.clock, around.bounds.release, called(each, is_dead))
         await on_thread(lambda: remove_drafts(around.registry.entries))
         removed = await on_thread(lambda: around.workspaces.sweep(wanted))
         reaped += [{"what": "workspace", "path": str(path)} for path in removed]
@@ -133,15 +136,6 @@ async def _reap_marked(around: ManagerServices) -> list[Reaped]:
         return reaped
 
     return await on_thread(kill)
-
-
-async def _sweep_labels(around: ManagerServices) -> None:
-    """Let the loaded sandboxes and providers search for labels of dead owners."""
-    for each in providers.sweepers():
-        try:
-            await within(around.clock, around.bounds.release, called(each, is_dead))
-        except Exception:
-            continue  # for example, without a daemon, and thus without labels
 
 
 def _event(entry: RegistryEntry, now: float) -> Event:

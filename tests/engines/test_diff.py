@@ -36,7 +36,6 @@ outputs: {b: "${{ steps.b.output }}"}
 
 
 def test_ids_of_waits_and_times_inside_of_texts_are_no_differences(tmp_path: Path) -> None:
-    """Most contents contain none, and are compared as they are stored."""
     flow = world.make(
         tmp_path,
         """
@@ -81,10 +80,8 @@ def read(n: int) -> str:
 """
 
 
-@pytest.mark.parametrize("changed", [0, 1, 27, 39, 99])
-def test_a_common_past_is_found_in_rows_as_in_a_replay(
-    changed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("changed", [0, 27, 99])
+def test_the_first_result_that_differs_is_found(changed: int, tmp_path: Path) -> None:
     (tmp_path / "reads.py").write_text(READS)
     flow = world.make(tmp_path, LONG)
     with Engine(tmp_path / "store") as engine:
@@ -94,10 +91,7 @@ def test_a_common_past_is_found_in_rows_as_in_a_replay(
             engine.approvals.approve(wait["id"])
             runs.append(wait["execution"])
             (tmp_path / "changed").write_text(str(changed))
-        found = [engine.executions.diff(*pair) for pair in (runs, runs[::-1])]
-        monkeypatch.setattr(type(engine.store), "steps", lambda store, id: None)
-        replayed = [engine.executions.diff(*pair) for pair in (runs, runs[::-1])]
-    assert found == replayed
-    assert found[0]["same"] == (changed == 99)
+        found = engine.executions.diff(*runs)
+    assert found["same"] == (changed == 99)
     if changed != 99:
-        assert found[0]["parting"]["address"] == f"each[{changed}]/read"  # type: ignore[index]
+        assert found["parting"]["address"] == f"each[{changed}]/read"  # type: ignore[index]

@@ -240,27 +240,15 @@ def make_anew(path: Path) -> None:
     SqliteStore(path).close()
 
 
-def settle(*stores: SqliteStore) -> None:
-    """Wait until the directory of stores has been unchanged for long enough to rely on its time."""
-    for store in stores:
-        # Only then does a commit trust the time of the directory, which is what is tested.
-        while store._database._settled_folder is None:
-            store._database.check_place()
-
-
-@pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("make_away", [delete, move, make_anew])
 def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
-    tmp_path: Path, limits: Limits, make_away: Callable[[Path], None], settled: bool
+    tmp_path: Path, make_away: Callable[[Path], None]
 ) -> None:
-    limits(database, _SETTLED_NS=50_000_000)
     path = tmp_path / "store" / "s.db"
     one, group = SqliteStore(path), SqliteStore(path)
     begin(one)
     begin(group, "e2")
     append(one, 1)
-    if settled:
-        settle(one, group)
     make_away(path)
 
     for attempt in range(2):
@@ -275,19 +263,15 @@ def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
     group.close()
 
 
-@pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_log_that_is_gone_is_noticed_at_the_next_commit(
-    path: Path, limits: Limits, ending: str, replaced: bool, settled: bool
+    path: Path, ending: str, replaced: bool
 ) -> None:
-    limits(database, _SETTLED_NS=50_000_000)
     one, group = SqliteStore(path), SqliteStore(path)
     begin(one)
     begin(group, "e2")
     append(one, 1)
-    if settled:
-        settle(one, group)
     gone = path.with_name(path.name + ending)
     content = gone.read_bytes()
     gone.unlink()

@@ -198,8 +198,10 @@ def is_over_call_limit(error: ErrorData) -> bool:
 
 
 def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
-
-    data: dict[str, Any] = {"type": type_of(error), "message": _message_of(error, mask)}
+    text = error.with_hint if isinstance(error, FlowEngineError) else None
+    message = public_name(message_of(error, text))
+    message = cut(message if message.strip() else _NO_MESSAGE, _LONGEST, mask)
+    data: dict[str, Any] = {"type": type_of(error), "message": message}
     data["data"] = _data_of(error, mask)
     members: list[Any] = [_as_data(each, mask, 0) for each in leaves_of(error, _MEMBERS)]
     if members and isinstance(data["data"], dict):
@@ -218,13 +220,6 @@ def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
     if cause is not None and causes:
         data["cause"] = _as_data(cause, mask, causes - 1)
     return data
-
-
-def _message_of(error: BaseException, mask: Mask) -> str:
-
-    text = error.with_hint if isinstance(error, FlowEngineError) else None
-    message = public_name(message_of(error, text))
-    return cut(message if message.strip() else _NO_MESSAGE, _LONGEST, mask)
 
 
 def _data_of(error: BaseException, mask: Mask) -> Plain:

@@ -73,26 +73,21 @@ class AttemptParts:
         with self._lock:
             shown: dict[str, Any] = {"part": part} | self._secrets.mask(keep(dict(data)).value)
             if text is not None:
-                subject = repr(shown)
-                if subject not in self._texts:
-                    self._texts[subject] = (shown.copy(), self._secrets.stream())
-                stream = self._texts[subject][1]
+                key = repr(shown)
+                if key not in self._texts:
+                    self._texts[key] = (shown.copy(), self._secrets.stream())
+                stream = self._texts[key][1]
                 shown["text"] = stream.feed(text)
                 if text and not shown["text"]:
                     return
             elif part == "end":
-                self._pass_rest_on()
+                for subject, stream in self._texts.values():  # held back as the start of a secret
+                    if rest := stream.close():
+                        self._tell({**subject, "text": rest})
+                self._texts.clear()
             elif part in ("start", "restart"):
                 self._texts.clear()
             self._tell(shown)
-
-    def _pass_rest_on(self) -> None:
-        """Forward the text that was held back because it might have started a secret."""
-        for subject, stream in self._texts.values():
-            rest = stream.close()
-            if rest:
-                self._tell({**subject, "text": rest})
-        self._texts.clear()
 
 
 class PartWriter(Protocol):

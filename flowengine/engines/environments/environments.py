@@ -169,7 +169,10 @@ class EngineEnvironments:
         """Execution → id of the spec → the generation that it used last."""
         self._failed_ahead: dict[str, list[Mapping[str, Plain]]] = {}
         """Execution → environments that could not be opened ahead of their use."""
-        self._requests = EnvironmentRequests(lambda: self.manager, self._region_has)
+        self._requests = EnvironmentRequests(
+            lambda: self.manager,
+            lambda region: {h.resource_key for h in self._kept.get((REGION, region), {}).values()},
+        )
 
     @property
     def manager(self) -> EnvironmentManager:
@@ -232,7 +235,8 @@ class EngineEnvironments:
             raise
         had: dict[str, Opened] = {}
         for (name, use), handle in zip(run.environments.items(), handles, strict=True):
-            before = self._used_before(context.id, handle)
+            seen = self._seen.setdefault(context.id, {})
+            before, seen[handle.spec_id] = seen.get(handle.spec_id), handle.generation
             is_first = self._keep(context.id, handle)
             opening = None
             if before != handle.generation and (is_first or handle.scope == STEP):
@@ -456,10 +460,6 @@ class EngineEnvironments:
         if report.failed:
             self._on_not_released(execution, report.failed)
 
-    def _region_has(self, region: str, name: str) -> bool:
-        kept = self._kept.get((REGION, region), {})
-        return any(handle.resource_key == name for handle in kept.values())
-
     def _keep(self, execution: str, handle: Handle) -> bool:
         """Keep a hold for its scope, if it is the first one on this opening."""
         if handle.scope == STEP:
@@ -472,12 +472,6 @@ class EngineEnvironments:
             return False
         kept[handle.id] = handle
         return True
-
-    def _used_before(self, execution: str, handle: Handle) -> int | None:
-        """Return the generation that an execution used last, and note that it uses this one."""
-        seen = self._seen.setdefault(execution, {})
-        before, seen[handle.spec_id] = seen.get(handle.spec_id), handle.generation
-        return before
 
     def _is_wanted(self, scope: str, owner: str) -> bool:
         if scope not in {EXECUTION, REGION}:

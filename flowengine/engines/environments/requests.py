@@ -97,14 +97,14 @@ class EnvironmentRequests:
 
     Args:
         manager: Returns the manager.
-        has: Returns whether a region, given by its owner id, has an environment with a name.
+        names_in: Returns the names of the environments of a region, given by its owner id.
     """
 
     def __init__(
-        self, manager: Callable[[], EnvironmentManager], has: Callable[[str, str], bool]
+        self, manager: Callable[[], EnvironmentManager], names_in: Callable[[str], set[str]]
     ) -> None:
         self._manager = manager
-        self._has = has
+        self._names_in = names_in
         self._ids: dict[tuple[Scope, str], dict[str, tuple[Plain, str, str]]] = {}
         """(scope, owner) → name → the declared use, the user and the spec's id. Checking a spec
         takes twenty times as long as comparing it."""
@@ -160,7 +160,9 @@ class EnvironmentRequests:
         elif scope == EXECUTION:
             spec["owner_id"] = context.owner
         elif scope == REGION:
-            spec["owner_id"] = self._region_of(context.owner, run, spec)
+            regions = [region_owner(context.owner, region) for region in run.regions or (0,)]
+            having = (each for each in regions if spec["resource_key"] in self._names_in(each))
+            spec["owner_id"] = next(having, regions[0])
         else:
             spec.setdefault("owner_id", "")
         return spec
@@ -175,14 +177,6 @@ class EnvironmentRequests:
         wish = self.of(context, run, given, secrets)
         environment: str = wish if isinstance(wish, str) else self._manager().declare(wish)["id"]
         return environment
-
-    def _region_of(self, owner: str, run: Run, spec: Mapping[str, Any]) -> str:
-        """Return the innermost region that has the environment, or else the innermost region."""
-        regions = run.regions or (0,)
-        for region in regions:
-            if self._has(found := region_owner(owner, region), spec["resource_key"]):
-                return found
-        return region_owner(owner, regions[0])
 
 
 def region_owner(owner: str, region: int) -> str:

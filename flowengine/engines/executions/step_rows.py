@@ -156,7 +156,12 @@ class StepRows:
             elif len(each) == 1:
                 self._remark_on(number, event, each[0])
             else:
-                self._reopen(number, *each)
+                address, phase = each  # continued by a retry, it had ended with the failure before
+                status = "waiting" if phase in ("wait", "asked", "lock") else "running"
+                known = self._rows.get(address)
+                if known is not None and known.status in OVER:
+                    begun = known.step, status, known.attempt, known.started
+                    self._add(known, number, address, *begun, None)
         self.noted.clear()
         self._next = number + 1
 
@@ -296,15 +301,6 @@ class StepRows:
             # It still ran in the execution that was forked.
             ended, error = event["ended"]["at"], pack(event["ended"]["error"])
             self._put(row._replace(status="retrying", ended=ended, ended_by=number, error=error))
-
-    def _reopen(self, number: int, address: str, phase: str) -> None:
-        """Continue a step after a retry that had ended with the failure before."""
-        status = "waiting" if phase in ("wait", "asked", "lock") else "running"
-        known = self._rows.get(address)
-        if known is not None and known.status in OVER:
-            self._add(
-                known, number, address, known.step, status, known.attempt, known.started, None
-            )
 
 
 def _is_noted(event: Event) -> bool:

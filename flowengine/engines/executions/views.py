@@ -8,7 +8,7 @@ from typing import Any
 
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.results import ExecutionResult, WaitInfo
-from flowengine.kernel.events import Event, Opening
+from flowengine.kernel.events import Event
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.records import State
@@ -67,17 +67,16 @@ def entry_view(
         if key == "sent":
             view["sent"] = format_time(value)  # type: ignore[arg-type]
         elif key == "opened":
-            view["opened"] = [_opening_view(item) for item in value]  # type: ignore[attr-defined]
+            openings: Any = value
+            view[key] = [
+                {**one, "asked": format_time(one["asked"]), "ready": format_time(one["ready"])}
+                for one in openings
+            ]
         elif key == "execution":
             view[key] = {name: part for name, part in value.items() if name != "identity"}  # type: ignore[attr-defined]
         elif key not in view:
             view[key] = value
     return view
-
-
-def _opening_view(opening: Opening) -> dict[str, str]:
-    times = {"asked": format_time(opening["asked"]), "ready": format_time(opening["ready"])}
-    return {**opening, **times}  # type: ignore[dict-item]
 
 
 def result_of(execution: Execution) -> ExecutionResult:

@@ -8,22 +8,16 @@ always differ and are ignored. Events discarded by `retry` are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from itertools import chain, islice
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.linked_flows import apply, first_form, line, read
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
-from flowengine.engines.snapshots import read_snapshot, walk_since
-from flowengine.engines.step_queries import rows_before
-from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.records import ExecutionRecord, StepRow
+from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
-from flowengine.kernel import Graph, new_state
+from flowengine.kernel import new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event
 from flowengine.kernel.graph.compiled import SecretText
@@ -36,9 +30,6 @@ MOST = 50
 MOST_STEPS = 200
 """Maximum number of differing steps to list. Others are counted."""
 _WAIT_ID = re.compile(r"\b[0-9a-f]{16}\b")
-_TIME_IN_BYTES = re.compile(rb"-\d\dT\d\d:\d\d:\d\d")
-_AS_HEX = bytes(ord("h") if byte in b"0123456789abcdef" else 0 for byte in range(256))
-_SIXTEEN = b"h" * 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
@@ -75,11 +66,9 @@ class History(NamedTuple):
     inputs: dict[str, Any]
     forked_at: int
     own: _Own
-    earlier: int
-    """Number of facts in the past that a fork shares, which are not among the others."""
     facts: list[Fact]
     places: dict[tuple[Any, ...], int]
-    """Key → position in `facts`, without those that both begin with."""
+    """Key → position in `facts`."""
 
     @property
     def outputs(self) -> Any:
@@ -101,18 +90,10 @@ def diff(host: Host, left: str, right: str) -> Difference:
     Returns:
         See `Difference`.
     """
-    records = [host.store.execution(id) for id in (left, right)]
-    journals = [read(host.store, record.id) for record in records]
-    straight = [line(journal, len(journal) - 1) for journal in journals]
-    pasts = _shared_pasts(host, records, journals, straight)
-    first, other = map(partial(_history, host), records, straight, pasts)
-    begin = _common_beginning(first.facts, other.facts)
-    for history in (first, other):
-        facts = enumerate(islice(history.facts, begin, None), begin)
-        history.places.update((fact.key, place) for place, fact in facts)
-    shared, shared_by_other = _shared(first, other, begin), _shared(other, first, begin)
+    first, other = (_history(host, host.store.execution(id)) for id in (left, right))
+    shared, shared_by_other = _shared(first, other), _shared(other, first)
     point = _parting(first, other, shared, shared_by_other)
-    steps, more = _pairs(first, other, begin, point)
+    steps, more = _pairs(first, other, point)
     outputs = _places(first.own.plain(first.outputs), other.own.plain(other.outputs))
     alike = first.record.status == other.record.status and not outputs
     difference: Difference = {
@@ -120,7 +101,7 @@ def diff(host: Host, left: str, right: str) -> Difference:
         "same_flow": first.record.hash == other.record.hash,
         "left": _side(first),
         "right": _side(other),
-        "shared": first.earlier + shared,
+        "shared": shared,
         "fork": _fork(first, other, shared, shared_by_other),
         "parting": point,
         "steps": steps,
@@ -133,124 +114,24 @@ def diff(host: Host, left: str, right: str) -> Difference:
     return difference
 
 
-class _SharedPast(NamedTuple):
-    """An execution after the events that both have in common."""
-
-    graph: Graph
-    state: State
-    number: int
-    """Number of the first event since."""
-    facts: int
-    """Number of facts before, without those of `open`."""
-    open: list[str]
-    """The steps that had not ended."""
-
-
-def _shared_pasts(
-    host: Host,
-    records: Sequence[ExecutionRecord],
-    journals: Sequence[Sequence[Event]],
-    straight: Sequence[Sequence[Event]],
-) -> Sequence[_SharedPast | None]:
-    """Return the past of each that need not be replayed, because its events are the same.
-
-    None: they have none in common, or it has no rows. The past of a fork is that of its original.
-    """
-    old, new = records
-    fork = 0 if _came_from(old, new) else 1 if _came_from(new, old) else None
-    original = 1 if fork == 0 else 0
-    rewritten = (journals[original],) if fork is not None else journals
-    if old.hash != new.hash or any("back" in event for journal in rewritten for event in journal):
-        return None, None
-    pairs = enumerate(zip(*straight, strict=False))
-    differ = (number for number, (a, b) in pairs if not _is_same_event(a, b))
-    common = next(differ, min(map(len, straight)))
-    past = _past_before(host, records[original], journals[original], common)
-    if past is None or fork is not None:
-        return past, past
-    graph, state = _state_after(host, new, past.number)
-    return past, past._replace(graph=graph, state=state)
-
-
-def _is_same_event(one: Any, other: Any) -> bool:
-    """Return whether events are equal, except for their times."""
-    if one["type"] == "started":
-        return pack(one["inputs"]) == pack(other.get("inputs"))
-    return pack({**one, "at": 0}) == pack({**other, "at": 0})
-
-
-def _past_before(
-    host: Host, record: ExecutionRecord, journal: Sequence[Event], number: int
-) -> _SharedPast | None:
-    """Return an execution before all attempts that ran at an event began.
-
-    Groups may have begun earlier: they have no input.
-    """
-    table = host.store.steps(record.id)
-    rows = [] if table is None else rows_before(table, number)
-    if not rows or (rows[0].step and not rows[0].number):  # it was upgraded
-        return None
-    rows = [row for row in rows if row.number]
-    counted = [row for row in rows if row.attempt]
-    until = min(
-        (row.began_by or 0 for row in counted if not _has_ended(row, number)), default=number
-    )
-    begun = [row for row in rows if row.began_by is not None and row.began_by < until]
-    ended = sum(_has_ended(row, until) for row in rows if row.status != "interrupted")
-    open_ = [row.address for row in begun if not _has_ended(row, until)]
-    outside = sum(len(_outside(event)) for event in journal[:until])
-    facts = outside + len(begun) + ended - len(open_)
-    return _SharedPast(*_state_after(host, record, until), until, facts, open_)
-
-
-def _state_after(host: Host, record: ExecutionRecord, count: int) -> tuple[Graph, State]:
-    """Return the flow and the state of an execution after a number of events."""
-    near = read_snapshot(host.store, host.flows, record.id, count)
-    graph, state = near.graph, near.state
-    for moment in walk_since(host.store, host.flows, record.id, near):
-        graph, state = moment.graph, moment.state
-    return graph, state
-
-
-def _has_ended(row: StepRow, number: int) -> bool:
-    return row.ended_by is not None and row.ended_by < number
-
-
-def _history(
-    host: Host, record: ExecutionRecord, straight: list[Any], past: _SharedPast | None
-) -> History:
-    """Return an execution.
-
-    Args:
-        host: Provides the flows.
-        record: The execution.
-        straight: Its events, without those discarded by retries.
-        past: The past that need not be replayed. None: all is.
-    """
+def _history(host: Host, record: ExecutionRecord) -> History:
+    """Replay an execution, without the events that retries have discarded."""
+    journal = read(host.store, record.id)
+    straight: list[Any] = line(journal, len(journal) - 1)
     first: Any = straight[0] if straight else {"inputs": {}}
-    seen: list[Observation] = []
     old = (record.forked_from or "").partition(" ")[0]
     own = _Own(record.id, *([old] if old else []))
-    facts = _Facts(own)
-    if past is None:
-        graph, state = host.flows.by_hash(first_form(straight, record.hash)).graph, new_state()
-        begin = 0
-    else:
-        begin, graph = past.number, past.graph
-        state = copy(past.state)
-        state["execution"] = first["execution"]
-        facts.begin(begin, past.open)
-        own.share(state)
-    for number, event in enumerate(islice(straight, begin, None), begin):
+    facts, seen = _Facts(own), list[Observation]()
+    graph, state = host.flows.by_hash(first_form(straight, record.hash)).graph, new_state()
+    for number, event in enumerate(straight):
         with Sound(f"entry {number} of a journal of flow {record.hash}"):
             graph = apply(host.flows, graph, state, event, seen)
         own.note_waits(state)
         facts.see(number, event, seen)
         seen.clear()
-    return History(
-        *(record, len(straight), own.plain(first["inputs"]), _forked_at(straight), own),
-        *(0 if past is None else past.facts, facts.found, {}),
-    )
+    places = {fact.key: place for place, fact in enumerate(facts.found)}
+    inputs, forked_at = own.plain(first["inputs"]), _forked_at(straight)
+    return History(record, len(straight), inputs, forked_at, own, facts.found, places)
 
 
 class _Own:
@@ -262,48 +143,18 @@ class _Own:
 
     def __init__(self, *ids: str) -> None:
         self._ids = ids
-        self._in_bytes = [id.encode() for id in ids]
         self._word = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, ids))})(?!\w)")
         self._last = 0
         """The last number that the execution has assigned, such as that of a wait."""
-        self._new: list[int] = []
-        """The numbers of waits whose ids are not known yet."""
         self._waits: set[str] = set()
-
-    def share(self, state: State) -> None:
-        """Begin with a past, in which any number may be that of a wait."""
-        self._last = state["last"]
-        self._new += range(self._last + 1)
 
     def note_waits(self, state: State) -> None:
         """Note the waits that an event has opened."""
-        last, waits = state["last"], state["waits"]
-        if waits:
-            self._new += (number for number in range(self._last + 1, last + 1) if number in waits)
-        self._last = last
-
-    def packed(self, content: dict[str, Any]) -> bytes:
-        """Return what `plain` returns of a content, packed. Most have no ids and no times."""
-        try:
-            packed = pack(content)
-        except InputError:  # it names secrets
-            return pack(self.plain(content))
-        for id in self._in_bytes:
-            if id in packed:
-                return pack(self.plain(content))
-        if _TIME_IN_BYTES.search(packed) or self._names_a_wait(packed):
-            return pack(self.plain(content))
-        return packed
-
-    def _names_a_wait(self, packed: bytes) -> bool:
-        if not self._new and not self._waits:  # most executions have none
-            return False
-        waits = self._all_waits()
-        digits, at = packed.translate(_AS_HEX), -1
-        while (at := digits.find(_SIXTEEN, at + 1)) >= 0:
-            if packed[at : at + len(_SIXTEEN)].decode() in waits:
-                return True
-        return False
+        new = range(self._last + 1, state["last"] + 1)
+        self._waits.update(  # a fork has different ids for the waits of its past
+            wait_id(id, number) for number in new if number in state["waits"] for id in self._ids
+        )
+        self._last = state["last"]
 
     def plain(self, value: Any) -> Any:
         """Return a value without ids and times of this execution, and with secrets masked."""
@@ -313,21 +164,12 @@ class _Own:
                 text = self._word.sub("(id)", text)
             if "Z" in text and ":" in text:  # most texts contain no time
                 text = _TIME.sub("(time)", text)
-            return _WAIT_ID.sub(self._without_wait, text)
+            return _WAIT_ID.sub(lambda id: "(id)" if id[0] in self._waits else id[0], text)
         if isinstance(value, list):
             return [self.plain(item) for item in value]
         if isinstance(value, dict):
             return {key: self.plain(item) for key, item in value.items()}
         return "***" if isinstance(value, SecretText) else value
-
-    def _without_wait(self, found: re.Match[str]) -> str:
-        return "(id)" if found[0] in self._all_waits() else found[0]
-
-    def _all_waits(self) -> set[str]:
-        """Return the ids of the waits. A fork has different ids for the waits of its past."""
-        self._waits.update(wait_id(id, number) for number in self._new for id in self._ids)
-        self._new.clear()
-        return self._waits
 
 
 class _Facts:
@@ -346,12 +188,6 @@ class _Facts:
         self._counts: dict[tuple[str, str], int] = {}
         self._open: dict[str, int] = {}
         """Address → position of the input of its running attempt."""
-
-    def begin(self, number: int, steps: Iterable[str]) -> None:
-        """Begin before an event, with steps that contain others and have not ended."""
-        for address in steps:
-            self._open[address] = len(self.found)
-            self.found.append(self._fact(address, "input", {"input": None}, number - 1))
 
     def see(self, seq: int, event: Event, seen: list[Observation]) -> None:
         """Add the facts of an event."""
@@ -377,7 +213,7 @@ class _Facts:
 
     def _fact(self, address: str, what: str, content: dict[str, Any], seq: int) -> Fact:
         number = self._counts.get((address, "end" if address else what), 0) + 1
-        return Fact(address, what, number, self._own.packed(content), seq)
+        return Fact(address, what, number, pack(self._own.plain(content)), seq)
 
 
 def _end(seen: Observation) -> dict[str, Any]:
@@ -465,22 +301,9 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def _common_beginning(left: list[Fact], right: list[Fact]) -> int:
-    """Return the number of facts with which both sides begin, in the same order."""
-    pairs = enumerate(zip(left, right, strict=False))
-    differ = (number for number, (one, other) in pairs if one[:4] != other[:4])
-    return next(differ, min(len(left), len(right)))
-
-
-def _shared(left: History, right: History, begin: int) -> int:
-    """Return the number of facts before the first one that is missing or different.
-
-    Args:
-        left: One side.
-        right: The other side.
-        begin: The number of facts with which both begin.
-    """
-    for number, fact in enumerate(islice(left.facts, begin, None), begin):
+def _shared(left: History, right: History) -> int:
+    """Return the number of facts before the first one that is missing or different."""
+    for number, fact in enumerate(left.facts):
         place = right.places.get(fact.key)
         if place is None or (
             right.facts[place].packed != fact.packed
@@ -490,16 +313,11 @@ def _shared(left: History, right: History, begin: int) -> int:
     return len(left.facts)
 
 
-def _last_facts(history: History, among: set[str]) -> dict[str, dict[str, int]]:
-    """Return address → the positions of the last facts of each kind of its step.
-
-    Args:
-        history: One side.
-        among: The addresses.
-    """
+def _last_facts(history: History) -> dict[str, dict[str, int]]:
+    """Return address → the positions of the last facts of each kind of its step."""
     last: dict[str, dict[str, int]] = {}
-    for place, fact in enumerate(history.facts if among else ()):
-        if fact.address in among:
+    for place, fact in enumerate(history.facts):
+        if fact.address:
             last.setdefault(fact.address, {})[fact.what] = place
     return last
 
@@ -512,15 +330,12 @@ def _step(history: History, last: Mapping[str, int]) -> dict[str, Any]:
     return step
 
 
-def _pairs(
-    left: History, right: History, begin: int, point: Parting | None
-) -> tuple[list[StepPair], int]:
+def _pairs(left: History, right: History, point: Parting | None) -> tuple[list[StepPair], int]:
     """Return the steps that ended differently on the other side, or ran on one side only.
 
     Args:
         left: One side.
         right: The other side.
-        begin: The number of facts with which both begin.
         point: Where they differ first. Its step is returned in any case.
 
     Returns:
@@ -528,9 +343,7 @@ def _pairs(
     """
     pairs: list[StepPair] = []
     more = 0
-    later = (islice(history.facts, begin, None) for history in (left, right))
-    addresses = {fact.address for fact in chain(*later) if fact.address}
-    of_left, of_right = _last_facts(left, addresses), _last_facts(right, addresses)
+    of_left, of_right = _last_facts(left), _last_facts(right)
     for address in dict.fromkeys([*of_left, *of_right]):
         one, other = of_left.get(address), of_right.get(address)
         if one is not None and other is not None and _packed(left, one) == _packed(right, other):
@@ -592,7 +405,7 @@ def _side(history: History) -> Side:
         "status": record.status,  # type: ignore[typeddict-item]
         "forked_from": record.forked_from,
         "entries": history.entries,
-        "facts": history.earlier + len(history.facts),
+        "facts": len(history.facts),
         "outputs": history.outputs,
         "error": history.error,
     }
@@ -612,12 +425,12 @@ def _came_from(fork: ExecutionRecord, other: ExecutionRecord) -> bool:
 
 
 def _fork_info(side: Literal["left", "right"], fork: History, shared: int) -> ForkInfo:
-    past = fork.earlier + sum(fact.seq < fork.forked_at for fact in fork.facts)
+    past = sum(fact.seq < fork.forked_at for fact in fork.facts)
     return {
         "side": side,
         "at": str(fork.record.forked_from).partition(" at ")[2],
         "past": past,
-        "same": fork.earlier + shared >= past,
+        "same": shared >= past,
     }
 
 

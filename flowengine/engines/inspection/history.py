@@ -31,7 +31,6 @@ from flowengine.errors import Hint, NotFound
 from flowengine.journal.records import ENDED, ExecutionRecord, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.events import Warned
 from flowengine.kernel.notation.times import format_duration, format_time
 
 _ALL = 1 << 32
@@ -227,7 +226,10 @@ def _view(
             for wait in host.store.waits(WaitFilter(execution=execution), None, 1000).items
         ],
         "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
-        "warnings": [_warning(event) for event in shown.warnings()],
+        "warnings": [
+            {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
+            for event in shown.warnings()
+        ],
         "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
         "error": error,
     }
@@ -306,7 +308,3 @@ def _budgets(host: Host, execution: str, last: Moment | None) -> ExecutionInfo:
     now = host.clock.now() if at_work else last.state["now"]
     budgets = budget_views(last.graph, last.state, now)
     return {"budgets": budgets} if budgets else {}
-
-
-def _warning(event: Warned) -> dict[str, Any]:
-    return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}

@@ -58,8 +58,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     view = View(execution.linked.graph, state)
     for unit in state["units"].values():
         if unit["phase"] == "run":
-            at_work = _put_off if execution.put_off else _at_work
-            found.append(at_work(view.address(unit), unit["attempt"], holder, id))
+            found.append(_at_work(view.address(unit), unit["attempt"], execution, holder, id))
         elif unit["phase"] == "pause":
             found.append(_pause(view.address(unit), state, unit, holder, id))
         elif unit["phase"] == "budget":
@@ -138,24 +137,20 @@ def _recorded(message: InboxMessage, event: Mapping[str, Any], id: str) -> Reaso
     }
 
 
-def _at_work(address: str, attempt: int, holder: Owner | None, id: str) -> Reason:
-    if holder is not None:
+def _at_work(
+    address: str, attempt: int, execution: Execution, holder: Owner | None, id: str
+) -> Reason:
+    what = f"attempt {attempt} was running when its process ended"
+    if execution.put_off:
+        what = f"attempt {attempt} has not begun: its process was stopped before"
+    elif holder is not None:
         where = f"process {holder.pid} on" if holder.pid else "a worker of"
         where += f" {holder.host}"
         what = f"attempt {attempt} is running in {where}"
         return {"address": address, "what": what, "wakes": "the end of the attempt"}
     return {
         "address": address,
-        "what": f"attempt {attempt} was running when its process ended",
-        "wakes": _RESUMED,
-        "command": f"flowengine resume {id}",
-    }
-
-
-def _put_off(address: str, attempt: int, _holder: Owner | None, id: str) -> Reason:
-    return {
-        "address": address,
-        "what": f"attempt {attempt} has not begun: its process was stopped before",
+        "what": what,
         "wakes": _RESUMED,
         "command": f"flowengine resume {id}",
     }
@@ -295,7 +290,10 @@ def _notifications(host: Host, execution: Execution) -> Iterator[Reason]:
         elif record.status == "succeeded":
             continue
         elif record.status in ENDED:
-            failed = "failed" if record.error is None else _failure(record.error)
+            failed = "failed"
+            if record.error is not None:
+                error = unpack_error(record.error, "the error of a notification")
+                failed = f"{error['type']}: {error['message']}"
             what = f"the notification by '{tool}' was not sent: {failed}"
             wakes = "an operator who sends it again"
             command = f"flowengine retry {host.store.short_execution(record.id)}"
@@ -310,11 +308,6 @@ def _notifications(host: Host, execution: Execution) -> Iterator[Reason]:
             if record.due is not None:
                 times["due"] = format_time(record.due)
         yield {"address": address, "what": what, **times, "wakes": wakes, "command": command}
-
-
-def _failure(packed: bytes) -> str:
-    error = unpack_error(packed, "the error of a notification")
-    return f"{error['type']}: {error['message']}"
 
 
 def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:

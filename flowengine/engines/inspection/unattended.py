@@ -69,21 +69,17 @@ def left(
     is_due = record.due is not None and record.due <= host.clock.now()
     if not (can_go_on or is_due) or host.holder(record.id) is not None:
         return None
-    if _has_changed(host, record):
-        return None  # it was held when the record was read
+    try:
+        if host.store.execution(record.id) != record:
+            return None  # it was held when the record was read
+    except NotFound:
+        return None
     if host.deaths(record.id) >= TRIES:
         return "quarantined"
     if not can_go_on:
         return None
     has_begun = record.status != "running" or bool(host.store.events(record.id, limit=1))
     return "interrupted" if has_begun else "recorded"
-
-
-def _has_changed(host: Host, record: ExecutionRecord) -> bool:
-    try:
-        return host.store.execution(record.id) != record
-    except NotFound:
-        return True
 
 
 def standing_view(

@@ -181,16 +181,14 @@ class UpdateBacklog:
         else:
             return True
         if not room:
-            count = update.data["count"] if update.kind == "missed" else 1
-            self._miss(update.execution, count)
+            gap = self._gaps.get(update.execution)
+            if gap is None:
+                gap = self._gaps[update.execution] = Update(
+                    update.execution, "missed", {"count": 0}
+                )
+                self._queue.append(gap)
+            gap.data["count"] += update.data["count"] if update.kind == "missed" else 1
         return room
-
-    def _miss(self, execution: str, count: int) -> None:
-        gap = self._gaps.get(execution)
-        if gap is None:
-            gap = self._gaps[execution] = Update(execution, "missed", {"count": 0})
-            self._queue.append(gap)
-        gap.data["count"] += count
 
     def _join(self, update: Update) -> bool:
         """Merge a piece of text into the preceding one, if they belong together.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flowengine.engines.executions.linked_flows import (
@@ -51,7 +51,10 @@ def undoing(host: Host, record: ExecutionRecord) -> Undoing:
 def _followed(host: Host, record: ExecutionRecord, left: list[str]) -> Undoing:
     by: dict[str, str] = {}
     last = record.id
-    for fork in _forks_at_compensations(host, record.id) if left else ():
+    forks = every_execution(host.store, ExecutionFilter(forked_from=record.id)) if left else ()
+    for fork in forks:
+        if not str(fork.forked_from).endswith(COMPENSATION):
+            continue
         done = left
         if fork.status in ENDED:
             with Sound(f"the journal of execution {fork.id}"):
@@ -75,12 +78,6 @@ def undone_in(host: Host, record: ExecutionRecord) -> list[str]:
         if moment.event["type"] == "retry":
             seen.clear()  # the past of the execution that was forked
     return [address.removesuffix(COMPENSATION) for address in compensations(seen)]
-
-
-def _forks_at_compensations(host: Host, execution: str) -> Iterator[ExecutionRecord]:
-    """Return the forks of an execution that began at a compensation, newest first."""
-    forks = every_execution(host.store, ExecutionFilter(forked_from=execution))
-    return (record for record in forks if str(record.forked_from).endswith(COMPENSATION))
 
 
 def compensated(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str]:

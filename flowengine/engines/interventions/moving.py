@@ -10,7 +10,7 @@ from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import ENDED
-from flowengine.journal.store import ExecutionCopy, MovingPort, Store, WorkspacesPort
+from flowengine.journal.store import MovingPort, Store, WorkspacesPort
 from flowengine.store_folder import environments_of
 
 _TRIES = 5
@@ -55,7 +55,9 @@ def move(source: Store, target: Store, execution: str) -> str:
                     new.drop_copy(id)
                     of_new.remove(id)
                 raise
-            has_files = _may_have_files(copy)
+            flow: Any = unpack(copy.flows[copy.data["journal"]["record"][3]])
+            may_have = _WITH_FILES & {*flow.get("environments", ())}
+            has_files = bool(may_have) and copy.data["journal"]["entries"]
             packed = of_old.pack(id, copy.mark) if has_files else ()
             if packed is None:
                 continue
@@ -95,9 +97,3 @@ def _workspaces(store: Store) -> WorkspacesPort:
         return FolderWorkspaces(partial(environments_of, folder))
     workspaces: WorkspacesPort = cast("Any", store).workspaces
     return workspaces
-
-
-def _may_have_files(copy: ExecutionCopy) -> bool:
-    """Return whether an execution may have environments with files."""
-    flow: Any = unpack(copy.flows[copy.data["journal"]["record"][3]])
-    return bool(_WITH_FILES & {*flow.get("environments", ())}) and copy.data["journal"]["entries"]

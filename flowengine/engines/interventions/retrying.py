@@ -286,7 +286,11 @@ def again(host: Host, record: ExecutionRecord) -> Again:
         # A fork that was to undo the rest has done so, although it ends with the first error.
         if undone := undone_in(host, record):
             return {"undone_by": dict.fromkeys(undone, record.id)}
-        return {"command": _retry_command(host, record, fork_point(host, record), error)}
+        id, refused = host.store.short_execution(record.id), fork_point(host, record)
+        if refused is not None:  # compensated: a fork starts at the first step that was undone
+            return {"command": fork_at(id, refused)}
+        fixed = " --file FILE" if _comes_again(host, record, error) else ""
+        return {"command": f"flowengine retry {id}{fixed}"}
     undo = undoing(host, record)
     view: Again = {}
     if undo.by:
@@ -298,72 +302,32 @@ def again(host: Host, record: ExecutionRecord) -> Again:
     return view
 
 
-def _retry_command(
-    host: Host, record: ExecutionRecord, refused: str | None, error: ErrorData | None
-) -> str:
-    """Return the command line that retries the failures of an execution.
+def _comes_again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> bool:
+    """Return whether the same flow must fail with the same error again.
 
-    An execution that was compensated cannot be retried, so a fork starts at the first step that was
-    undone. Anything else is retried, with a changed flow if the same one would fail again.
-
-    Args:
-        host: Provides the store.
-        record: Of the execution.
-        refused: See `fork_point`.
-        error: With which it failed.
+    A value given to a step that does not fit is the same again, which has a field. A result that
+    does not fit has none. A budget that resets is free again.
     """
-    id = host.store.short_execution(record.id)
-    if refused is not None:
-        return fork_at(id, refused)
-    lasts = _comes_again(error) or _was_declared(host.flows.by_hash(record.hash), error)
-    fixed = " --file FILE" if lasts else ""
-    return f"flowengine retry {id}{fixed}"
-
-
-def _comes_again(error: ErrorData | None) -> bool:
-    """Return whether the same flow must fail with the same error again."""
+    origin = ""
     while error is not None:
+        data = error.get("data")
+        known = data if isinstance(data, dict) else {}
         if (
-            (error["type"] in LASTING and not frees_itself(error))
+            (error["type"] in LASTING and known.get("resets") is None)
+            or (error["type"] in ("ValidationError", "Refused") and known.get("field") is not None)
             or is_over_call_limit(error)
-            or _is_about_values(error)
         ):
             return True
+        origin = error.get("step", "")
         error = error.get("cause")  # Python's exceptions have none
-    return False
-
-
-def frees_itself(error: ErrorData) -> bool:
-    """Return whether an error is about a budget that is free again when its period ends."""
-    data = error.get("data")
-    is_budget = error["type"] == "BudgetExceeded" and isinstance(data, dict)
-    return is_budget and data.get("resets") is not None  # type: ignore[union-attr]
-
-
-def _was_declared(linked: LinkedFlow, error: ErrorData | None) -> bool:
-    """Return whether an error began at a step with `fail`, which a retry would enter again."""
-    while error is not None and error.get("cause") is not None:
-        error = error["cause"]
-    id = "" if error is None else _step_in(error.get("step", ""))
-    return any(
-        step.get("action") == "fail" and step["id"] == id for step in linked.compiled["steps"]
-    )
+    steps = host.flows.by_hash(record.hash).compiled["steps"]
+    return any(step.get("action") == "fail" and step["id"] == _step_in(origin) for step in steps)
 
 
 def _step_in(address: str) -> str:
     """Return the id of the step at an address."""
     step = address.rpartition("/")[2]
     return step.partition("@")[0].partition("#")[0].partition("[")[0]
-
-
-def _is_about_values(error: ErrorData) -> bool:
-    """Return whether a step was given a value that does not fit: a retry gives it the same.
-
-    A result that does not fit has no field: the step may return another one next time.
-    """
-    data = error.get("data")
-    is_named = isinstance(data, dict) and data.get("field") is not None
-    return is_named and error["type"] in ("ValidationError", "Refused")
 
 
 def fork_at(id: str, where: str | None) -> str:

@@ -114,12 +114,6 @@ def _missing(
             yield from ((number, n) for n in node.sources if n >= 0 and n not in come)
 
 
-# Whether an execution can be moved to another form of its flow, and the mappings that allow it.
-
-MOST_TRIED = 200
-"""Mappings that are tried for one obstacle."""
-
-
 def move_obstacles(
     old: Graph, new: Graph, state: State, mapping: Mapping[str, Any], ran: Collection[str] = ()
 ) -> list[Obstacle]:
@@ -133,74 +127,14 @@ def move_obstacles(
         ran: Names of the steps that have ended. The state contains only some of them.
 
     Returns:
-        One obstacle per named thing. Empty: it can be moved. The proposals in them are not tried.
+        One obstacle per named thing. Empty: it can be moved. The proposals in them are not tried,
+            so a mapping with one of them may have further obstacles.
     """
     found = obstacles(old, new, state, mapping)
     if any(obstacle.what in ("step", "subflow") for obstacle in found):
         return found  # some of its tokens have no place yet
     pairing = Pairing(old, new, mapping)
     return found + order_obstacles(pairing, state, ran) + lost_results(pairing, state, ran)
-
-
-def with_tried_proposals(
-    old: Graph, new: Graph, state: State, mapping: Mapping[str, Any], ran: Collection[str]
-) -> list[Obstacle]:
-    """Return obstacles as `move_obstacles` does, with those proposals that lead to a move.
-
-    Those that no mapping helps with come first, before those whose proposals they thwart.
-    A proposal may need further entries. They are among the obstacles if each of those before has
-    one proposal. Values that only the operator knows are taken as given.
-    """
-    tries = 0
-
-    def leads_on(mapping: Mapping[str, Any]) -> bool:
-        nonlocal tries
-        tries += 1
-        found = move_obstacles(old, new, state, mapping, ran) if tries <= MOST_TRIED else None
-        if found is None or any(obstacle.write is None for obstacle in found):
-            return False
-        further = next((obstacle for obstacle in found if _is_open(obstacle)), None)
-        return further is None or any(
-            leads_on(_added(mapping, further, fit)) for fit in further.fits
-        )
-
-    tried: list[Obstacle] = []
-    while True:
-        seen = {(one.what, one.name) for one in tried}
-        every = move_obstacles(old, new, state, mapping, ran)
-        found = sorted(
-            (one for one in every if (one.what, one.name) not in seen), key=_may_be_cured
-        )
-        if not found or (tried and not all(map(_is_open, found))):
-            break
-        for one in found:
-            if not _is_open(one):
-                tried.append(one)
-                continue
-            tries = 0
-            fits = [fit for fit in one.fits if leads_on(_added(mapping, one, fit))]
-            tried.append(one._replace(fits=fits, write=one.write if fits else None))
-        if any(not _is_open(one) or len(one.fits) != 1 for one in tried):
-            break
-        for one in tried:
-            mapping = _added(mapping, one, *one.fits)
-    return sorted(tried, key=_may_be_cured)
-
-
-def _may_be_cured(obstacle: Obstacle) -> bool:
-    return obstacle.write is not None
-
-
-def _is_open(obstacle: Obstacle) -> bool:
-    """Return whether one of several names is proposed for an obstacle, and not a value."""
-    return obstacle.write is not None and "values" not in obstacle.write
-
-
-def _added(mapping: Mapping[str, Any], obstacle: Obstacle, fit: str) -> dict[str, Any]:
-    """Return a mapping with one of the proposals for an obstacle."""
-    ((section, names),) = (obstacle.write or {}).items()
-    name = None if fit == "null" and section != "steps" else fit
-    return {**mapping, section: {**mapping.get(section, {}), **dict.fromkeys(names, name)}}
 
 
 SECTIONS = ("steps", "state", "signals", "inputs", "values")
@@ -449,9 +383,11 @@ def assess(
     else:
         ran = steps_that_ran(host, record)
         graph = execution.linked.graph
-        blocking = with_tried_proposals(graph, linked.graph, execution.state, mapping, ran)
+        found = move_obstacles(graph, linked.graph, execution.state, mapping, ran)
+        blocking = sorted(found, key=lambda obstacle: obstacle.write is not None)
         if any(obstacle.write is None for obstacle in blocking):
             verdict, fork = "cannot", _fork_point(host, execution, record, linked)
+            blocking = [obstacle._replace(write=None, fits=[]) for obstacle in blocking]
         elif blocking:
             verdict = "mapping"
     return {

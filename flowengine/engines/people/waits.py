@@ -27,7 +27,13 @@ def wait_of(host: Host, wait: str) -> WaitInfo:
 def stored_wait_view(wait: ListedWait, state: State | None = None) -> WaitInfo:
     """Return a stored wait with its decision, and with its timers if a state is given."""
     how = wait.how or ("decided" if wait.decision is not None else None)
-    view = wait_view(wait.execution, wait.flow, _with_votes(wait), how)
+    recorded = [  # votes that are not journaled yet, in order
+        {"by": event["by"], "at": format_time(event["at"])}
+        for event in (unpack_event(vote, f"a vote on wait {wait.id}") for vote in wait.votes)
+        if event["by"] not in wait.journaled and counting(wait.record, event["choice"]) == "approve"
+    ]
+    votes = {"votes": [*(wait.record.get("votes") or ()), *recorded]} if recorded else {}
+    view = wait_view(wait.execution, wait.flow, {**wait.record, **votes}, how)
     if state is not None and wait.open and (timers := timers_of(state, wait.record["id"])):
         view["timers"] = timers
     if wait.decision is not None:
@@ -42,17 +48,6 @@ def stored_wait_view(wait: ListedWait, state: State | None = None) -> WaitInfo:
             "via": "expiry",
         }
     return view
-
-
-def _with_votes(wait: ListedWait) -> dict[str, Any]:
-    """Return the record of a wait with its votes that are not journaled yet, in order."""
-    recorded = [
-        {"by": event["by"], "at": format_time(event["at"])}
-        for event in (unpack_event(vote, f"a vote on wait {wait.id}") for vote in wait.votes)
-        if event["by"] not in wait.journaled and counting(wait.record, event["choice"]) == "approve"
-    ]
-    votes = [*(wait.record.get("votes") or ()), *recorded]
-    return {**wait.record, "votes": votes} if recorded else wait.record
 
 
 def decision_view(event: dict[str, Any]) -> dict[str, Any]:

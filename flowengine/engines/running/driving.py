@@ -6,7 +6,7 @@ from an event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -126,9 +126,9 @@ class Driving:
             self._deliver()
         await self._driven(execution)
         rests = not self._host.woken
-        for other in self._woken():
-            with suppress(Conflict, NotFound):
-                await self._driven(other)
+        while self._host.woken:  # those that received messages, until none are left
+            with suppress(Conflict, NotFound):  # its holder reads them
+                await self._driven(self.loaded(self._host.woken.popitem()[0]))
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
     def leave(self, execution: Execution) -> ExecutionResult:
@@ -158,7 +158,9 @@ class Driving:
             found = self.loaded(execution)
         except Conflict:
             return None
-        if not self._can_continue(found):
+        is_running = "running" in {found.stored_status, found.state["status"]}
+        has_work = is_running or found.queue or found.commands
+        if not has_work and not self._host.store.inbox(found.id):  # it only waits
             self._host.keeper.release(found.leases)
             return None  # another process has taken it since, and has released it
         on_taken()
@@ -166,12 +168,6 @@ class Driving:
         await local.drive(found)
         self._host.woken.clear()  # they are due
         return result_of(found)
-
-    def _can_continue(self, execution: Execution) -> bool:
-        """Return whether an execution that was loaded has anything to do but wait."""
-        is_running = "running" in {execution.stored_status, execution.state["status"]}
-        has_work = is_running or execution.queue or execution.commands
-        return bool(has_work or self._host.store.inbox(execution.id))
 
     def hear(self) -> None:
         """Read the messages to the executions driven here, and deliver those of dead processes."""
@@ -266,15 +262,6 @@ class Driving:
         """Deliver messages that were pending when their processes died."""
         if self._host.store.outbox():
             deliver(self._host)
-
-    def _woken(self) -> Iterator[Execution]:
-        """Yield the executions that received messages, until none are left."""
-        while self._host.woken:
-            try:
-                other = self.loaded(self._host.woken.popitem()[0])
-            except (Conflict, NotFound):  # its holder reads them
-                continue
-            yield other
 
     def _driven(self, execution: Execution) -> Either[None]:
         return Either(partial(self._drive_one, execution), lambda: self._here().drive(execution))

@@ -73,7 +73,9 @@ def check(host: Host, execution: Execution, run: Run) -> Event | None:
     except FlowEngineError as error:
         return _refused(host, run, tool, "", f"the rules of this host cannot be read: {error}")
     if run.step in execution.linked.ruled:
-        verdict = stricter(verdict, _verdict_of_flow(execution, step, tool, subject))
+        names, evaluate = rule_names(execution.state, subject), execution.linked.graph.evaluate
+        own = strictest(step["rules"], lambda number: bool(evaluate(number, names)), tool)
+        verdict = stricter(verdict, own)
     if execution.outer is not None:
         try:
             verdict = stricter(verdict, execution.outer.verdict(called, subject))
@@ -273,14 +275,6 @@ def _short_outside(host: Host, execution: Execution, run: Run) -> Event | None:
     message = f"'{left.flow}', which started these agents, has used up its budget.{meter}: {of}"
     data: Plain = {"limit": meter, "of": of, "flow": left.flow, "refused": None}
     return _failed(host, run, "BudgetExceeded", message, data)
-
-
-def _verdict_of_flow(
-    execution: Execution, step: StepSpec, tool: str, subject: dict[str, Plain]
-) -> Verdict | None:
-    """Return the verdict of the flow's own rules on a step that names no tool."""
-    names, evaluate = rule_names(execution.state, subject), execution.linked.graph.evaluate
-    return strictest(step["rules"], lambda number: bool(evaluate(number, names)), tool)
 
 
 def _refused(host: Host, run: Run, tool: str, rule: str, message: str) -> Event:

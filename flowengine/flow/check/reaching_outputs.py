@@ -8,7 +8,6 @@ steps are bits of an integer, by position in the scope.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import and_, or_
 
@@ -25,34 +24,17 @@ class EarlierSteps:
     Args:
         body: Number of the body.
         cancels: The result of `cancellations` for the flow.
-        tokens: For a running scope: the steps at which its tokens are, each with the steps whose
-            results every token there has. None: the scope is about to start.
     """
 
-    def __init__(
-        self,
-        flow: CompiledFlow,
-        body: int,
-        cancels: Cancels,
-        tokens: Mapping[Step, Collection[Step]] | None = None,
-    ) -> None:
-        start = dict.fromkeys(flow["bodies"][body].get("start", []), ())
-        begun: Mapping[Step, Collection[Step]] = start if tokens is None else tokens
-        ahead = nets.reachable(flow, body, cancels, begun)
-        past = dict.fromkeys(step for steps in begun.values() for step in steps)
-        self.steps = list(dict.fromkeys((*ahead, *past)))
+    def __init__(self, flow: CompiledFlow, body: int, cancels: Cancels) -> None:
+        self.steps = nets.reachable(flow, body, cancels)
         self.place = {step: place for place, step in enumerate(self.steps)}
         self.specs = [flow["steps"][step] for step in self.steps]
-        self.begun = {
-            self.place[step]: sum(1 << self.place[other] for other in set(steps))
-            for step, steps in begun.items()
-            if step in self.place
-        }
+        start = flow["bodies"][body].get("start", [])
+        self.begun = {self.place[step] for step in start if step in self.place}
         self.restarts = nets.restarted(flow, body)
         self.everything = (1 << len(self.steps)) - 1
-        ends = [
-            step in cancels.ends or place >= len(ahead) for place, step in enumerate(self.steps)
-        ]
+        ends = [step in cancels.ends for step in self.steps]
         self.moves = [
             [] if end else list(nets.split_moves(spec.get("split")))
             for spec, end in zip(self.specs, ends, strict=True)
@@ -102,7 +84,7 @@ class EarlierSteps:
         return [list(sources.items()) for sources in result]
 
     def _forward(self) -> None:
-        begun = dict.fromkeys((self.place[step] for step in self.restarts), 0) | self.begun
+        begun = {self.place[step] for step in self.restarts} | self.begun
         for component in reversed(self.components):
             changed = True
             while changed:
@@ -113,14 +95,14 @@ class EarlierSteps:
                         self.may[place], self.sure[place] = new
                         changed = True
 
-    def _behind(self, place: int, begun: Mapping[int, int]) -> tuple[int, int]:
+    def _behind(self, place: int, begun: set[int]) -> tuple[int, int]:
         may, sure = 0, []
         for source, succeeded in self.incoming[place]:
             bit = 1 << source
             may |= self.may[source] | bit
             sure.append(self.sure[source] | bit if succeeded else self.sure[source] & ~bit)
         if place in begun:
-            sure.append(begun[place])
+            sure.append(0)
         if self.steps[place] in self.restarts:
             may = self.everything  # all steps that had run when the flow failed
         merge = or_ if self.specs[place].get("join", {}).get("kind") == "all" else and_
@@ -143,7 +125,7 @@ class EarlierSteps:
                     if new != visits[place]:
                         visits[place] = new
                         changed = True
-        begun = [visits[place] | steps for place, steps in self.begun.items()]
+        begun = [visits[place] for place in self.begun]
         result = reduce(merge, begun) if begun else 0
         return reduce(and_, (visits[self.place[step]] for step in self.restarts), result)
 

@@ -60,9 +60,12 @@ def write_claims(connection: sqlite3.Connection, number: int, append: Append) ->
             row = (claim.lock, number, claim.unit, claim.permits, at, claim.granted, None)
             is_new = connection.execute(queries.CLAIM, row).rowcount == 1
             if claim.then == "cancel" and is_new:
-                _cancel_oldest(
-                    connection, append.execution, claim.lock, claim.permits, at, claim.cancel
-                )
+                # Executions that have ended already are about to release theirs.
+                claims = connection.execute(queries.OTHER_CLAIMS, (claim.lock, append.execution))
+                others = [each[:2] for each in claims if each[3] is None]
+                for other, of in others[: max(len(others) - claim.permits + 1, 0)]:
+                    told = (of, f"claim {other}", "cancel", at, claim.cancel)
+                    connection.execute(queries.TELL, told)
         _grant(connection, claim.lock, at)
 
 
@@ -175,19 +178,6 @@ def list_budgets(connection: sqlite3.Connection) -> list[UsedBudget]:
         UsedBudget(name, unpack(used), total(_reserved(connection, name)), unpack(limits))
         for name, used, limits in connection.execute(queries.BUDGETS).fetchall()
     ]
-
-
-def _cancel_oldest(
-    connection: sqlite3.Connection, execution: str, lock: str, permits: int, at: int, event: bytes
-) -> None:
-    """Request the cancellation of the oldest other claims in excess of the permits.
-
-    Executions that have ended already are about to release theirs.
-    """
-    claims = connection.execute(queries.OTHER_CLAIMS, (lock, execution))
-    others = [claim[:2] for claim in claims if claim[3] is None]
-    for claim, number in others[: max(len(others) - permits + 1, 0)]:
-        connection.execute(queries.TELL, (number, f"claim {claim}", "cancel", at, event))
 
 
 def _grant(connection: sqlite3.Connection, lock: str, at: int) -> None:

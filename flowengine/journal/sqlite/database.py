@@ -36,10 +36,6 @@ ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _LEVELS: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
 PARAMETERS = "mode=rw"
 """Parameters of the file names passed to SQLite."""
-_SETTLED_NS = 20_000_000
-_SETTLED_COARSE_NS = 3_000_000_000
-"""Age of a directory's last change from which on the next one gets another time. File systems
-record times in ticks of the system's clock, of at most 10 ms, and coarse ones in whole seconds."""
 _HEADER_SIZE = 100
 _MAGIC = b"SQLite format 3\x00"
 
@@ -123,9 +119,6 @@ class StoreDatabase:
         self.path = path
         self._place = os.path.abspath(path)
         self._folder = os.path.dirname(self._place)
-        self._settled_folder: tuple[int, int, int] | None = None
-        """Device, inode number and time of the directory when its files were last looked at. None:
-        another change could still get the same time."""
         self._level = _LEVELS[durability]
         self._patience = patience
         self._own = _local()
@@ -204,25 +197,9 @@ class StoreDatabase:
         Writes to a deleted file are lost. This includes the log, which contains the last commits,
         and the file whose locks coordinate access to the log.
 
-        Creating, renaming or deleting an entry changes the time of its directory, so one look at
-        the directory is enough while that time stays the same.
-
         Raises:
             StoreError: A file was deleted, moved, or replaced by another.
         """
-        try:
-            status = os.stat(self._folder)
-        except (FileNotFoundError, NotADirectoryError):
-            folder = None
-        else:
-            folder = status.st_dev, status.st_ino, status.st_ctime_ns
-            if folder == self._settled_folder:
-                return
-            is_coarse = status.st_ctime_ns % 1_000_000_000 == 0
-            age = time.time_ns() - status.st_ctime_ns
-            if age < (_SETTLED_COARSE_NS if is_coarse else _SETTLED_NS):
-                folder = None
-        self._settled_folder = None
         for path, identity in self._identities:
             try:
                 status = os.stat(path)
@@ -230,7 +207,6 @@ class StoreDatabase:
                 raise self._is_gone(path, "deleted or moved") from None
             if (status.st_dev, status.st_ino) != identity:
                 raise self._is_gone(path, "replaced by another")
-        self._settled_folder = folder
 
     def _is_gone(self, path: str, what: str) -> StoreError:
         """Return the error for a file that was moved or deleted."""

@@ -155,11 +155,17 @@ def hold(database: StoreDatabase, copy: ExecutionCopy) -> None:
         number, refusal = write(connection, append)
         if refusal is not None:
             raise refusal
-        for wait in copy.data["waits"]:
-            _put_votes(connection, wait)
+        for _, wait, _, votes in copy.data["waits"]:
+            _put_votes(connection, ListedWait(*wait), votes)
         # Its journal has them. It waits for the answers of budgets.
         connection.execute(queries.NO_GRANTS, {"number": number})
-        _put_messages(connection, number, copy.data["messages"])
+        delivered, untaken, _, sent, _ = copy.data["messages"]
+        waiting = {*untaken}
+        for address, id, (old, _, at, event) in delivered:
+            row = (number, " ".join(address), id, at, event, None if old in waiting else 0)
+            connection.execute(queries.PUT_MESSAGE, row)
+        for _, *undelivered in sent:
+            connection.execute(queries.PUT_UNDELIVERED, undelivered)
 
 
 def _append(record: ExecutionRecord, data: Mapping[str, Any], holder: Owner) -> Append:
@@ -189,27 +195,14 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any], holder: Owner) -> 
     )
 
 
-def _put_votes(connection: sqlite3.Connection, copied: Sequence[Any]) -> None:
-    _, wait, _, votes = copied
-    number, _, _ = connection.execute(queries.OPENED_BEFORE, (wait[0],)).fetchone()
-    decision = ListedWait(*wait).decision
+def _put_votes(connection: sqlite3.Connection, wait: ListedWait, votes: Sequence[Any]) -> None:
+    number, _, _ = connection.execute(queries.OPENED_BEFORE, (wait.id,)).fetchone()
     for by, at, approves, event, *_ in votes:
         row = (number, by, at, approves, deflated(event))
         given = connection.execute(queries.VOTE, row).lastrowid
-        if event == decision:
+        if event == wait.decision:
             connection.execute(queries.DECIDED_BY, (given, number))
-            connection.execute(queries.CLOSE_WAIT_FOR, (wait[0],))
-
-
-def _put_messages(connection: sqlite3.Connection, number: int, messages: Sequence[Any]) -> None:
-    delivered, untaken, _, sent, _ = messages
-    waiting = {*untaken}
-    for address, id, (old, _, at, event) in delivered:
-        taken = None if old in waiting else 0
-        row = (number, " ".join(address), id, at, event, taken)
-        connection.execute(queries.PUT_MESSAGE, row)
-    for _, sender, to, at, event, why in sent:
-        connection.execute(queries.PUT_UNDELIVERED, (sender, to, at, event, why))
+            connection.execute(queries.CLOSE_WAIT_FOR, (wait.id,))
 
 
 def give_up(database: StoreDatabase, id: str, mark: Sequence[int]) -> bool:

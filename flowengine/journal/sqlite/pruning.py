@@ -47,7 +47,11 @@ def prune(
     """
     check_statuses(statuses)
     executions = sum(_prune_status(database, before, status) for status in statuses)
-    executions += sum(_prune_one(database, id) for id in ids)
+    for id in ids:
+        with database.writing() as connection:
+            if (found := connection.execute(queries.PRUNABLE_ONE, (id,)).fetchone()) is not None:
+                remove(connection, *found)
+                executions += 1
     budgets = _prune_budgets(database, before)
     with database.writing() as connection:
         connection.execute(queries.PRUNE_FLOWS)
@@ -73,15 +77,6 @@ def _in_turn(database: StoreDatabase) -> Iterator[sqlite3.Connection]:
         began = time.monotonic()
         yield connection
     time.sleep(min(time.monotonic() - began, _LONGEST_PAUSE))
-
-
-def _prune_one(database: StoreDatabase, id: str) -> bool:
-    """Remove an execution, and return whether it had ended."""
-    with database.writing() as connection:
-        found = connection.execute(queries.PRUNABLE_ONE, (id,)).fetchone()
-        if found is not None:
-            remove(connection, *found)
-    return found is not None
 
 
 def _prune_status(database: StoreDatabase, before: int, status: str) -> int:
