@@ -163,7 +163,7 @@ flowengine grants --revoke a7f3""",
     arg(
         "--revoke GRANT", "revoke this grant, by any unambiguous prefix of its id: calls ask again"
     ),
-    read.on_behalf("revoke it on behalf of another user"),
+    section("with --revoke", read.on_behalf("revoke it on behalf of another user")),
 )
 def grants_command(session: CliSession, arguments: Namespace) -> None:
     if arguments.revoke is not None:

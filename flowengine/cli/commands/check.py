@@ -12,7 +12,7 @@ from flowengine.agents.actions import TURN
 from flowengine.agents.models.registry import SCRIPTED
 from flowengine.cli.commands.init import as_text
 from flowengine.cli.parsing.arguments import flow_named
-from flowengine.cli.parsing.declared import arg, command, flag, one_of
+from flowengine.cli.parsing.declared import arg, command, flag, one_of, section
 from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
 from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import FlowFileError, NotFound, UsageError
@@ -50,7 +50,7 @@ flowengine check --schema flow expense.yaml > .flowengine/expense.schema.json"""
         "flow files or directories of them, or the rules of the host in a rules.yaml",
         nargs="*",
     ),
-    flag("--strict", "treat warnings as errors"),
+    section("without --explain or --schema", flag("--strict", "treat warnings as errors")),
     one_of(
         flag("--print", "print the files with all short forms written out"),
         arg(

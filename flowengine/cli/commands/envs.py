@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
+from flowengine.cli.parsing.declared import arg, command, flag, many, one_of, section
 from flowengine.cli.sandbox_shell import run_lines, talk
 from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json, writing
@@ -47,17 +47,18 @@ flowengine envs show box --look
 flowengine envs show browser --look --picture page.png""",
     arg("environment NAME", NAME),
     flag("--look", "instead, what its browser or terminal shows at the moment"),
-    arg(
-        "--picture FILE",
-        "with --look: write the picture of a browser's window to this file, as PNG",
-        type=Path,
+    section(
+        "with --look",
+        arg(
+            "--picture FILE",
+            "write the picture of a browser's window to this file, as PNG",
+            type=Path,
+        ),
     ),
 )
 def envs_show_command(session: CliSession, arguments: Namespace) -> None:
     if arguments.look:
         return _look(session, arguments)
-    if arguments.picture is not None:
-        raise UsageError("--picture goes with --look", hint="add --look")
     environment = session.engine.open_environment(arguments.environment)
     if arguments.json:
         out_json(environment)

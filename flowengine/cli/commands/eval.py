@@ -11,7 +11,7 @@ from typing import Any
 from flowengine.agents.first_messages import answered_by
 from flowengine.cli.case_recording import add_case
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, exits
+from flowengine.cli.parsing.declared import arg, command, exits, section
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, out_table, paint
 from flowengine.cli.views.case_results import write_trials
@@ -40,20 +40,23 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'""",
     exits("0 if the required scores are reached, 1 if not, 3 for an invalid file, 4 if any waits"),
     arg("file FILE", "the evaluation, such as NAME.eval.yaml"),
     arg(
-        "--id ID",
-        "id of the evaluation: the same id continues it, and shows it again once it has ended",
-    ),
-    arg("--against ID", "compare each variant with an earlier evaluation"),
-    arg("--case NAME", "only cases whose name contains this"),
-    arg(
         "--from ID",
         "instead of running it: add the inputs and outputs of an execution to FILE as a case",
         dest="execution",
     ),
-    arg("--name NAME", "name of the case that --from adds"),
-    arg("--junit FILE", "also write the trials as JUnit XML", type=Path),
-    read.WORKDIR,
-    read.LINGER,
+    section("with --from", arg("--name NAME", "name of the case that is added")),
+    section(
+        "without --from",
+        arg(
+            "--id ID",
+            "id of the evaluation: the same id continues it, and shows it again once it has ended",
+        ),
+        arg("--against ID", "compare each variant with an earlier evaluation"),
+        arg("--case NAME", "only cases whose name contains this"),
+        arg("--junit FILE", "also write the trials as JUnit XML", type=Path),
+        read.WORKDIR,
+        read.LINGER,
+    ),
 )
 def eval_command(arguments: Namespace) -> int:
     """Run the evaluation.

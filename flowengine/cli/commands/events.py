@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from flowengine.cli.parsing.declared import arg, flag
+from flowengine.cli.parsing.declared import arg, flag, section
 from flowengine.cli.session import NEWEST, CliSession, session_command
 from flowengine.cli.terminal.output import (
     error_text,
@@ -32,10 +32,13 @@ SHOWN = (
 flowengine events 01k8xq7mf4jb --follow
 flowengine --json events 01k8xq7mf4jb --from-seq 40""",
     arg("execution ID", NEWEST, nargs="?"),
-    flag("--follow", "keep printing new events until the execution ends"),
     flag("--otel", "print a trace in the JSON form of OTLP instead"),
-    arg("--step ADDRESS", "only events that began, changed or ended this step"),
-    arg("--from-seq SEQ", "number of the first event (default: 0)", type=int, default=0),
+    section(
+        "without --otel",
+        flag("--follow", "keep printing new events until the execution ends"),
+        arg("--step ADDRESS", "only events that began, changed or ended this step"),
+        arg("--from-seq SEQ", "number of the first event (default: 0)", type=int, default=0),
+    ),
 )
 def events_command(session: CliSession, arguments: Namespace) -> None:
     if arguments.otel:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from flowengine.cli.parsing.declared import arg, flag
+from flowengine.cli.parsing.declared import arg, flag, section
 from flowengine.cli.session import NEWEST, CliSession, session_command
 from flowengine.cli.terminal.output import err, out, out_json, out_table, writing
 from flowengine.cli.views.environments import SHORTEST, KeptFile, chosen, kept_files
@@ -30,7 +30,7 @@ flowengine files 01k8xq7mf4jb report.pdf --save reports""",
         default=[],
     ),
     arg("--save DIR", "save them in this directory, which is created if it is missing", type=Path),
-    flag("--force", "replace files that exist there"),
+    section("with --save", flag("--force", "replace files that exist there")),
 )
 def files_command(session: CliSession, arguments: Namespace) -> None:
     execution = session.execution(arguments.execution)

@@ -117,10 +117,13 @@ flowengine flows schedule report --since 30d --until 7d --concurrency 4""",
             type=read.moment,
         ),
     ),
-    arg(
-        "--schedule EXPR",
-        "with --now or --since: the expression of a schedule (default: all of them. --now needs "
-        "it if there are several)",
+    section(
+        "with --now or --since",
+        arg(
+            "--schedule EXPR",
+            "the expression of a schedule (default: all of them. --now needs it if there are "
+            "several)",
+        ),
     ),
     section(
         "with --now",

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import get_args
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, flag, many
+from flowengine.cli.parsing.declared import arg, command, flag, many, section
 from flowengine.cli.session import CliSession, session_for_list
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -21,7 +21,6 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.engines.infos import told_by
 from flowengine.engines.results import Status
-from flowengine.errors import UsageError
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.texts.visible_text import one_line
 
@@ -40,16 +39,19 @@ flowengine list --flow expense --label team=sales --since 1d
 flowengine list --search "invoice 4711"
 flowengine list --counts""",
     arg("--flow F", "only those of the flow with this id"),
-    arg("--status S", f"only with this status: {', '.join(STATUSES)}", choices=STATUSES),
-    many("--label K=V", "only those with this label", type=read.assignment),
-    arg("--since TIME", "only those started since: 1d, or a time", type=read.moment),
-    arg(
-        "--search TEXT",
-        "only those with these words in title, key inputs, error, flow or labels, or with an "
-        "id that begins so",
-    ),
     flag("--counts", "only how many executions there are with each status, of all flows or --flow"),
-    read.LIMIT,
+    section(
+        "without --counts",
+        arg("--status S", f"only with this status: {', '.join(STATUSES)}", choices=STATUSES),
+        many("--label K=V", "only those with this label", type=read.assignment),
+        arg("--since TIME", "only those started since: 1d, or a time", type=read.moment),
+        arg(
+            "--search TEXT",
+            "only those with these words in title, key inputs, error, flow or labels, or with an "
+            "id that begins so",
+        ),
+        read.LIMIT,
+    ),
 )
 def list_command(arguments: Namespace) -> None:
     session = session_for_list(arguments)
@@ -104,9 +106,6 @@ def list_command(arguments: Namespace) -> None:
 
 
 def _print_counts(session: CliSession, arguments: Namespace) -> None:
-    given = ("status", "label", "since", "search")
-    if also := [f"--{name}" for name in given if getattr(arguments, name)]:
-        raise UsageError(f"--counts cannot be combined with {also[0]}", hint="only with --flow")
     counts = session.engine.executions.counts(arguments.flow)
     if arguments.json:
         return out_json(counts)

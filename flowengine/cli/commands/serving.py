@@ -12,7 +12,7 @@ from io import TextIOWrapper
 
 from flowengine import __version__
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
+from flowengine.cli.parsing.declared import arg, command, flag, many, one_of, section
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
@@ -62,33 +62,38 @@ flowengine serve --mcp""",
         flag(
             "--mcp",
             "instead, offer deployed flows as tools of an MCP server over standard input and "
-            "output. The options of the page do not apply",
+            "output",
         ),
         flag("--worker", "also drive the executions, as 'flowengine worker' does, for a first try"),
     ),
-    arg(
-        "--host ADDRESS",
-        "address to listen on (default: 127.0.0.1). Any but this machine's own needs TLS or "
-        "--proxy",
-        default="127.0.0.1",
-    ),
-    arg("--port N", f"default: {PORT}, 0: any free port", type=int, default=PORT),
-    arg("--tls-certificate FILE", "certificate chain (PEM)"),
-    arg("--tls-key FILE", "private key of the certificate (PEM)"),
-    many("--proxy ADDRESS", "IP address of a proxy in front, whose X-Forwarded-For is believed"),
-    many(
-        "--hostname NAME",
-        "further name under which users reach it, with the port unless it is the scheme's own",
-    ),
-    arg(
-        "--rate N",
-        f"requests of each token in a minute (default: {RATE}). Further ones get 429",
-        type=int,
-        default=RATE,
-    ),
-    many(
-        "--temporal-page ORIGIN",
-        "page of Temporal that may have payloads decoded: https://temporal.example.com",
+    section(
+        "without --mcp",
+        arg(
+            "--host ADDRESS",
+            "address to listen on (default: 127.0.0.1). Any but this machine's own needs TLS or "
+            "--proxy",
+            default="127.0.0.1",
+        ),
+        arg("--port N", f"default: {PORT}, 0: any free port", type=int, default=PORT),
+        arg("--tls-certificate FILE", "certificate chain (PEM)"),
+        arg("--tls-key FILE", "private key of the certificate (PEM)"),
+        many(
+            "--proxy ADDRESS", "IP address of a proxy in front, whose X-Forwarded-For is believed"
+        ),
+        many(
+            "--hostname NAME",
+            "further name under which users reach it, with the port unless it is the scheme's own",
+        ),
+        arg(
+            "--rate N",
+            f"requests of each token in a minute (default: {RATE}). Further ones get 429",
+            type=int,
+            default=RATE,
+        ),
+        many(
+            "--temporal-page ORIGIN",
+            "page of Temporal that may have payloads decoded: https://temporal.example.com",
+        ),
     ),
 )
 def serve_command(arguments: Namespace) -> int:

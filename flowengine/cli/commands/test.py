@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.cli.case_recording import record_case
-from flowengine.cli.parsing.declared import arg, command, exits
+from flowengine.cli.parsing.declared import arg, command, exits, section
 from flowengine.cli.terminal.output import err, err_text, out, out_json, paint
 from flowengine.cli.views.case_results import problem_lines, write_junit
 from flowengine.errors import FlowFileError, UsageError
@@ -36,12 +36,15 @@ flowengine test expense.yaml --from 01jc3v""",
         "record an execution as a case in the test file of FILE, or print it without FILE",
         dest="execution",
     ),
-    arg("--name NAME", "name of the case that --from writes"),
-    arg("--case NAME", "only cases whose name contains this text"),
-    arg(
-        "--junit FILE",
-        "also write the results to this file, as JUnit XML for CI systems",
-        type=Path,
+    section("with --from", arg("--name NAME", "name of the case that is recorded")),
+    section(
+        "without --from",
+        arg("--case NAME", "only cases whose name contains this text"),
+        arg(
+            "--junit FILE",
+            "also write the results to this file, as JUnit XML for CI systems",
+            type=Path,
+        ),
     ),
 )
 def test_command(arguments: Namespace) -> int:
@@ -51,9 +54,6 @@ def test_command(arguments: Namespace) -> int:
         0 if all have passed, 1 if one has failed, 3 if a file is not valid.
     """
     if arguments.execution is not None:
-        if arguments.junit is not None:
-            raise UsageError("--junit writes results of cases, and --from records one")
-
         return record_case(arguments)
     return _play(arguments)
 

@@ -8,10 +8,9 @@ from contextlib import closing
 from typing import Any
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.declared import arg, command, flag, many
+from flowengine.cli.parsing.declared import arg, command, flag, many, section
 from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
-from flowengine.errors import UsageError
 from flowengine.flow.export.yaml_text import inline
 from flowengine.server.records import ServerRecords, server_folder, token_view
 from flowengine.server.rights import Access, access_of
@@ -35,18 +34,14 @@ flowengine tokens create ben --user ben""",
         f"limits it to the rights of a role: {', '.join(ROLES)} (default: no limit)",
         choices=ROLES,
     ),
-    many("--flow PATTERN", "limits it to flows whose id matches, with --role"),
-    flag("--content", "let it see inputs, outputs and events, with --role"),
     arg("--expires DURATION", "default: it does not expire", type=read.duration),
+    section(
+        "with --role",
+        many("--flow PATTERN", "limits it to flows whose id matches"),
+        flag("--content", "let it see inputs, outputs and events"),
+    ),
 )
 def tokens_create_command(arguments: Namespace) -> None:
-    """Create it.
-
-    Raises:
-        UsageError: A limit is given without a role.
-    """
-    if arguments.role is None and (arguments.flow or arguments.content):
-        raise UsageError("--flow and --content limit a role", hint="add --role ROLE")
     with CliSession(arguments) as session:
         served: Any = session.engine
         user = arguments.user or session.engine.user

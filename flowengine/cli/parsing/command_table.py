@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
@@ -178,9 +178,32 @@ class Parser(ArgumentParser):
 
 
 def parsed(parser: ArgumentParser, words: list[str]) -> Namespace:
-    """Return the arguments of a command, whose files or ids may precede or follow options."""
+    """Return the arguments of a command, whose files or ids may precede or follow options.
+
+    Raises:
+        UsageError: An option without one that its section requires, or with one that excludes it.
+    """
     several = any(action.nargs in ("*", "+") for action in parser._get_positional_actions())
-    return (parser.parse_intermixed_args if several else parser.parse_args)(words)
+    arguments = (parser.parse_intermixed_args if several else parser.parse_args)(words)
+
+    def is_given(action: Action) -> bool:
+        return bool(getattr(arguments, action.dest) != action.default)
+
+    options = parser._option_string_actions
+    for group in parser._action_groups:
+        condition, _, rest = (group.title or "").partition(" ")
+        others = [word for word in rest.split() if word in options]
+        if condition not in {"with", "without"} or not others:
+            continue
+        if any(is_given(options[other]) for other in others) == (condition == "with"):
+            continue
+        for action in filter(is_given, group._group_actions):
+            option = action.option_strings[-1]
+            hint = f"see: {parser.prog} --help"
+            if condition == "with":
+                raise UsageError(f"{option} needs {' or '.join(others)}", hint=hint)
+            raise UsageError(f"{option} does not work with {' or '.join(others)}", hint=hint)
+    return arguments
 
 
 def parser_of(words: str, command: Command) -> Parser:

@@ -76,7 +76,12 @@ def one_of(*arguments: Added) -> Added:
 
 
 def section(title: str, *arguments: Added) -> Added:
-    """Return arguments that the help lists under a title."""
+    """Return arguments that the help lists under a title.
+
+    Args:
+        title: `with --add`, `without --mcp` or `with --now or --since` are checked, too.
+        *arguments: The arguments.
+    """
     return lambda parser: _add(parser.add_argument_group(title), arguments)
 
 
