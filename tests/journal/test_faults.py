@@ -26,7 +26,6 @@ from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.addresses import wait_id
 from tests.journal.database import connection_of
-from tests.replacing import Limits
 
 Start = Callable[..., "subprocess.Popen[str]"]
 COUNT = 60
