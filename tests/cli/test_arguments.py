@@ -68,7 +68,7 @@ def test_a_named_store_that_is_not_there_is_an_error_and_an_absent_default_is_em
     [
         ("events x --otel --follow", "--follow does not work with --otel"),
         ("files x --force", "--force needs --save"),
-        ("flows schedule x --inputs a.json", "--inputs needs --now or --since"),
+        ("flows schedule x --schedule a", "--schedule needs --now or --since"),
         ("flows schedule x --since 1d --no-resume", "--no-resume needs --now"),
         ("flows schedule x --now --until 1d", "--until needs --since"),
         ("list --counts --status failed", "--status does not work with --counts"),
@@ -79,7 +79,7 @@ def test_a_named_store_that_is_not_there_is_an_error_and_an_absent_default_is_em
         ("tokens create x --content", "--content needs --role"),
         ("serve --mcp --port 80", "--port does not work with --mcp"),
         ("logins --user ann", "--user needs --remove"),
-        ("grants x --for ann", "--for needs --revoke"),
+        ("grants x --as ann", "--as needs --revoke"),
         ("check --explain E101 --strict", "--strict does not work with --explain or --schema"),
     ],
 )
