@@ -68,6 +68,11 @@ _RECORDS: Mapping[str, Any] = {
     for kind in (*vars(records).values(), KeptClaim, MovedWorkspace)
     if isinstance(kind, type) and issubclass(kind, tuple)
 }
+_ERRORS: Mapping[str, type[FlowEngineError]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, FlowEngineError)
+}
 _RECORD, _ERROR = 1, 2
 """Types of msgpack's extensions: a record of a store, and an error."""
 
@@ -111,11 +116,14 @@ def _as_extension(value: Any) -> Any:
 
 def _of_extension(code: int, data: bytes) -> Any:
     name, *given = unpacked(data)
-    if code == _RECORD:
+    if code == _RECORD and name in _RECORDS:
         return _RECORDS[name](*given)
+    if code != _ERROR:
+        raise ValueError(f"{name} is not a record")
     message, hints, standing = given
-    kind: type[FlowEngineError] = getattr(errors, name, StoreError)
-    error = kind(message, hint=Hint(*hints) if isinstance(hints, list) else hints)
+    error = _ERRORS.get(name, StoreError)(
+        message, hint=Hint(*hints) if isinstance(hints, list) else hints
+    )
     if isinstance(error, Conflict):
         error.standing = standing
     return error
