@@ -21,6 +21,7 @@ environments of their machine.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -29,6 +30,15 @@ from flowengine.sdk.files.file_names import SIGNATURES
 from flowengine.sdk.values.validation import validate
 
 ROLES = ("viewer", "starter", "approver", "operator", "admin")
+_EXAMPLES = {
+    "access": 'access: [{who: [ana, "group:finance"], role: approver, flows: ["expense*"]}]',
+    "hooks": "hooks: [{name: orders, scheme: github, secret: {env: ORDERS_SECRET}, signal: placed, "
+    "key: order.id}]",
+    "sign_in": "sign_in: {proxy: {user_header: X-Forwarded-User, secret_header: X-Proxy-Secret, "
+    "secret: {env: PROXY_SECRET}}}",
+    "uploads": "uploads: {mebibytes: 50, types: [pdf, png]}",
+    "deploys": 'deploys: {modules: ["reports.*"], host: false}',
+}
 _TAKEN = frozenset({"authorization", "cookie", "host", "x-forwarded-for", "x-forwarded-proto"})
 
 
@@ -219,33 +229,37 @@ def read(setting: str, path: str, value: Any) -> Any:
     Raises:
         UsageError: It is not valid.
     """
-    place = f"{path}: {setting}"
+    place, example = f"{path}: {setting}", _EXAMPLES[setting]
     try:
         validate(_SCHEMAS[setting], value, place)
     except InputError as error:
-        if "secret" in error.message:  # which may be in the file itself
-            hint = "secret: {env: VARIABLE} or {file: PATH}"
-            raise UsageError(f"{place}: a secret names where it is", hint=hint) from None
-        raise UsageError(error.message, hint=error.hint) from None
+        message = error.message
+        if ", not " in message and re.search(r"secret\b", message):
+            # A value is quoted, in which the secret may be.
+            message = f"{place}: a secret names where it is: {{env: VARIABLE}} or {{file: PATH}}"
+        raise UsageError(message, hint=error.hint or example) from None
     if setting == "access":
         entries = (AccessEntry(**{"flows": ["*"], "content": False, **each}) for each in value)
         return tuple(each._replace(who=[*map(_user, each.who)]) for each in entries)
     if setting == "hooks":
         hooks = [HookEntry(**{"header": "", **each}) for each in value]
         if any((hook.scheme == "hmac") != bool(hook.header) for hook in hooks):
-            raise UsageError(f"{place}: 'header' is for the scheme hmac, which needs it")
-        twice = [
-            name for name, number in Counter(hook.name for hook in hooks).items() if number > 1
-        ]
+            message = f"{place}: 'header' is for the scheme hmac, which needs it"
+            raise UsageError(message, hint=example)
+        numbers = Counter(hook.name for hook in hooks)
+        twice = [name for name, number in numbers.items() if number > 1]
         if twice:
-            raise UsageError(f"{path}: two hooks have the name '{twice[0]}'")
+            raise UsageError(f"{place}: two hooks have the name '{twice[0]}'", hint=example)
         return tuple(hook._replace(header=hook.header.lower()) for hook in hooks)
     if setting == "sign_in":
         proxy, oidc = value.get("proxy"), value.get("oidc")
-        return SignIn(
-            None if proxy is None else _proxy(place, proxy),
-            None if oidc is None else OidcSignIn(**oidc),
-        )
+        if proxy is not None:
+            user, secret = proxy["user_header"].lower(), proxy["secret_header"].lower()
+            if user == secret or _TAKEN & {user, secret}:
+                message = f"{place}.proxy needs two headers that nothing else uses"
+                raise UsageError(message, hint=example)
+            proxy = ProxySignIn(user, secret, proxy["secret"])
+        return SignIn(proxy, None if oidc is None else OidcSignIn(**oidc))
     if setting == "uploads":
         endings = [f".{ending.lower().removeprefix('.')}" for ending in value.get("types", ())]
         return UploadRules(**{**value, "types": tuple(endings)})
@@ -255,10 +269,3 @@ def read(setting: str, path: str, value: Any) -> Any:
 
 def _user(name: str) -> str:
     return name if name.startswith(("user:", "group:")) else f"user:{name}"
-
-
-def _proxy(place: str, value: dict[str, Any]) -> ProxySignIn:
-    user, secret = value["user_header"].lower(), value["secret_header"].lower()
-    if user == secret or _TAKEN & {user, secret}:
-        raise UsageError(f"{place}.proxy needs two headers that nothing else uses")
-    return ProxySignIn(user, secret, value["secret"])

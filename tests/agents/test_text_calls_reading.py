@@ -237,6 +237,7 @@ THOUGHT = FORM.write([("add", {"a": 1, "b": 2})])
         f"I use `add`.\n{THOUGHT}\nSo `add`</think>{CALL}",
         f"```\n{THOUGHT}\nnever closed</think> {CALL}",
         f"<think>{THOUGHT}</thinking>{CALL}",
+        f"{THOUGHT}\n</think>\n<tool_call>{CALL}</tool_call>\n",
     ],
 )
 def test_a_call_in_reasoning_is_not_made_and_the_one_after_it_is(text: str) -> None:
@@ -264,6 +265,8 @@ def test_reasoning_is_kept_apart_from_content() -> None:
         ("```\nx</think>\n```\n", "```\nx</think>\n```\n", ""),
         ("Hm.\n```py\nx = 3\n</think>Three.", "Three.", "Hm.\n```py\nx = 3"),
         ("I see.\n<think>Hm.</think>\n", "I see.", "Hm."),
+        ("<tool_call>\n</tool_call>", "", ""),
+        ("```json\n```", "", ""),
         ("```html\n<tool_call></tool_call>x\n```", "```html\n<tool_call></tool_call>x\n```", ""),
         (" three\n", " three\n", ""),
     ],

@@ -61,3 +61,31 @@ def test_a_named_store_that_is_not_there_is_an_error_and_an_absent_default_is_em
     refused = flowengine("--store", "/proc/x", *command, code=9)
     assert "no store exists at /proc/x" in refused.err
     assert "no store exists at" in flowengine(*command).err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("events x --otel --follow", "--follow does not work with --otel"),
+        ("files x --force", "--force needs --save"),
+        ("flows schedule x --schedule a", "--schedule needs --now or --since"),
+        ("flows schedule x --since 1d --no-resume", "--no-resume needs --now"),
+        ("flows schedule x --now --until 1d", "--until needs --since"),
+        ("list --counts --status failed", "--status does not work with --counts"),
+        ("test --name a", "--name needs --from"),
+        ("test --from x --case a", "--case does not work with --from"),
+        ("eval e.yaml --name a", "--name needs --from"),
+        ("eval e.yaml --from x --junit a.xml", "--junit does not work with --from"),
+        ("tokens create x --content", "--content needs --role"),
+        ("serve --mcp --port 80", "--port does not work with --mcp"),
+        ("logins --user ann", "--user needs --remove"),
+        ("grants x --as ann", "--as needs --revoke"),
+        ("check --explain E101 --strict", "--strict does not work with --explain or --schema"),
+    ],
+)
+def test_an_option_without_one_that_it_goes_with_is_an_error(
+    flowengine: CommandLine, words: str, told: str
+) -> None:
+    refused = flowengine(*words.split(), code=2)
+    assert told in refused.err
+    assert "--help" in refused.err

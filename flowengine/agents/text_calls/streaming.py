@@ -13,14 +13,15 @@ from flowengine.agents.text_calls.reading import (
     OPENING,
     PAIRS,
     STRAY,
+    WRAPPERS,
     begins_line,
     read_reply,
+    says_nothing,
+    unwrapped,
 )
 
 _LONGEST = 1_000
 """Maximum characters held back because they may become the start of something else."""
-_UNDECIDED = re.compile(r"\s*(?:[`~]+[\w-]*\s*)?")
-"""Blanks, or a code fence that may be the one around the calls."""
 _TAIL = 20
 """Maximum length of a closing tag of reasoning."""
 
@@ -68,7 +69,7 @@ class StreamFilter:
         self._said = False
         """Whether any content is final."""
         self._blanks: list[str] = []
-        """Blanks at the end of the shown text."""
+        """Blanks at the end of the shown text, and possible wrappers of a call."""
         self._cut = False
         """Whether reasoning was removed, together with the blanks before the content."""
 
@@ -117,11 +118,11 @@ class StreamFilter:
         """Treat pending text as content up to a place, and show the part that is final."""
         text = self._text[self._at : end]
         if not self._said:
-            if len(text) <= _LONGEST and _UNDECIDED.fullmatch(text):
+            if len(text) <= _LONGEST and says_nothing(text, more=True):
                 return  # it stays pending
             text, self._said = text.lstrip() if self._cut else text, True
         self._at = end
-        stays = len(text.rstrip())
+        stays = unwrapped(text, len(text))
         if stays:
             piece = "".join([*self._blanks, text[:stays]])
             self._shown.append(piece)
@@ -185,7 +186,7 @@ def _patterns(form: MarkedForm | None) -> tuple[re.Pattern[str], re.Pattern[str]
     """Return patterns for the tags that end content, and for the start of one at a text's end."""
     calls = [form.opening, form.result] if form else []
     events = "|".join([f"(?P<opens>{OPENING.pattern})|(?P<closes>{STRAY.pattern})", *calls])
-    tags = [*PAIRS, *PAIRS.values(), *calls]
+    tags = [*PAIRS, *PAIRS.values(), *WRAPPERS, *calls]
     return re.compile(events), re.compile(rf"(?:{'|'.join(map(_beginning, tags))})\Z")
 
 

@@ -284,7 +284,13 @@ class StepRows:
                 row = row._replace(step=event["before"])
             elif event["type"] == "retry":
                 row = row._replace(status="retried")
-        if row is not None:
+        if row is not None and row.began_by == number and event["type"] == "cut":
+            # The next attempt began with the event, which is about the attempt before.
+            every = reversed(self._changed.values())
+            before = (each for each in every if (each.address, each.until) == (address, number))
+            row = next(before, row)
+            self._changed[row.number] = row._replace(notes=pack([*notes_of(row), number]))
+        elif row is not None:
             self._put(row._replace(notes=pack([*notes_of(row), number])))
         if event["type"] == "retry":
             self._go_back(number, event, address)

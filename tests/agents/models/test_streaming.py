@@ -215,7 +215,7 @@ def test_in_text_mode_no_syntax_of_calls_is_told(wire: Wire) -> None:
         "<think>One.</thinking>Two.</think>CALL",
         "Hm.</think>CALL",
         "<think>Hm.</think>I add.\nCALL\n",
-        "```\nnever closed</think>\nCALL",
+        "```\nnever closed</think>\n<tool_call>CALL</tool_call>",
         "<tool_call></tool_call>",
     ],
 )
