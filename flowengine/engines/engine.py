@@ -235,7 +235,7 @@ class Engine:
         With a store in Temporal, they belong to its workers, and this raises a `UsageError`.
         """
         if remote_store(str(self._host.store.location)) is not None:
-            temporal().refuse("access to the environments of its workers")
+            raise temporal().unsupported("access to the environments of its workers")
         return self._manager
 
     @property

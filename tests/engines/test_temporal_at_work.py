@@ -58,8 +58,7 @@ class Worker:
 
     def begun(self, queue: str = QUEUE) -> Activity:
         async def begin() -> dict[str, Any]:
-            event, _ = await self.at_work.begun(self.stay)
-            return event
+            return await self.at_work.begun(self.stay)
 
         return Activity(begin(), queue)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from _thread import RLock
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from inspect import isfunction
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,7 +39,6 @@ from flowengine.journal.filters import (
 from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.records import (
     ENDED,
-    EVENTS_ALONE,
     OPEN,
     Append,
     Artifact,
@@ -89,6 +90,7 @@ from flowengine.journal.store import Durability, JournalStore
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.util.files import HELD_SECONDS
 
+S = TypeVar("S")
 T = TypeVar("T", ExecutionRecord, ListedWait)
 Why: TypeAlias = Literal["timer", "message", "left"]
 
@@ -96,6 +98,24 @@ _NO_EXECUTIONS_LEFT_OUT = ExecutionFilter()
 _NO_WAITS_LEFT_OUT = WaitFilter()
 
 
+def _one_at_a_time(store: type[S]) -> type[S]:
+    """Have each method of a store hold its lock."""
+
+    def locked(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(self: Any, *given: Any, **named: Any) -> Any:
+            with self._lock:
+                return method(self, *given, **named)
+
+        return call
+
+    for name, method in [*vars(store).items()]:
+        if isfunction(method) and not name.startswith("_"):
+            setattr(store, name, locked(method))
+    return store
+
+
+@_one_at_a_time
 class MemoryStore(JournalStore):
     """A store in memory. See `flowengine.journal.store` for the methods.
 
@@ -164,82 +184,55 @@ class MemoryStore(JournalStore):
         schedules: Sequence[tuple[str, int, int | None]] = (),
     ) -> None:
         flow, hash = deployed.flow, deployed.hash
-        with self._lock:
-            at = max((deployed.at, *(item.at + 1 for item in self.deployed(flow))))
-            self._deployed[flow, deployed.version] = deployed._replace(at=at)
-            self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
-            self._starts |= {(signal, flow): SignalStart(flow, hash) for signal in signals}
-            self._schedules.deploy(flow, hash, schedules)
-            self._changes += 1
+        at = max((deployed.at, *(item.at + 1 for item in self.deployed(flow))))
+        self._deployed[flow, deployed.version] = deployed._replace(at=at)
+        self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
+        self._starts |= {(signal, flow): SignalStart(flow, hash) for signal in signals}
+        self._schedules.deploy(flow, hash, schedules)
+        self._changes += 1
 
     def undeploy(self, flow: str, version: str | None = None) -> None:
-        with self._lock:
-            for deployed in self.deployed(flow):
-                if version in (None, deployed.version):
-                    del self._deployed[flow, deployed.version]
-            if version is None:
-                self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
-                self._schedules.undeploy(flow)
+        for deployed in self.deployed(flow):
+            if version in (None, deployed.version):
+                del self._deployed[flow, deployed.version]
+        if version is None:
+            self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
+            self._schedules.undeploy(flow)
 
     def deployed(self, flow: str | None = None) -> list[Deployed]:
-        with self._lock:
-            deployed_ = [item for item in self._deployed.values() if flow in (None, item.flow)]
-            return sorted(deployed_, key=lambda item: (item.flow, -item.at))
+        deployed_ = [item for item in self._deployed.values() if flow in (None, item.flow)]
+        return sorted(deployed_, key=lambda item: (item.flow, -item.at))
 
     def starts(self, signal: str) -> list[SignalStart]:
-        with self._lock:
-            return [self._starts[at] for at in sorted(self._starts) if at[0] == signal]
+        return [self._starts[at] for at in sorted(self._starts) if at[0] == signal]
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:
-        with self._lock:
-            return self._schedules.listed(until)
+        return self._schedules.listed(until)
 
     def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
-        with self._lock:
-            is_moved = self._schedules.move(scheduled, time, due)
-            self._changes += is_moved
-            return is_moved
+        is_moved = self._schedules.move(scheduled, time, due)
+        self._changes += is_moved
+        return is_moved
 
     # -- journals
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
-        with self._lock:
-            is_one_event = len(appends) == 1 == len(appends[0].events)
-            is_one_event = is_one_event and appends[0][5:] == EVENTS_ALONE
-            if is_one_event and self._append_event(appends[0]):
-                return [None]
-            # First everything that can fail, for all appends, so that no write is partial.
-            records = [[pack(dict(record)) for record in append.opened] for append in appends]
-            outcomes = [self._refusal(append) for append in appends]
-            for append, packed, refusal in zip(appends, records, outcomes, strict=True):
-                if refusal is None:
-                    self._write(append, packed)
-            self._changes += 1
-        return outcomes
-
-    def _append_event(self, append: Append) -> bool:
-        """Write a single event on the fast path, if possible."""
-        journal = self._journals.get(append.execution)
-        if journal is None or journal.epoch != append.epoch or append.seq != journal.length:
-            return False
-        at, payload = append.events[0]
-        journal.entries.append(JournalEntry(append.seq, at, payload))
-        self._number(append)
+        # First everything that can fail, for all appends, so that no write is partial.
+        records = [[pack(dict(record)) for record in append.opened] for append in appends]
+        outcomes = [self._refusal(append) for append in appends]
+        for append, packed, refusal in zip(appends, records, outcomes, strict=True):
+            if refusal is None:
+                self._write(append, packed)
         self._changes += 1
-        return True
-
-    def _number(self, append: Append) -> None:
-        """Number the events of an append."""
-        if self._numbered is not None:
-            first, count = append.seq, len(append.events)
-            self._numbered += [(append.execution, seq) for seq in range(first, first + count)]
+        return outcomes
 
     def _refusal(self, append: Append) -> Conflict | None:
         """Return why an append is refused, if it is."""
         journal = self._journals.get(append.execution)
-        occupied = self._rejected(append)
-        if occupied is not None:
-            return occupied
+        rejected = self._claims.rejected_by(append.execution, append.claims)
+        if rejected is not None:
+            lock, holder = rejected
+            return not_free(lock, holder, self._journals[holder].record)
         if append.new is not None:
             return self._creation_refused(append.execution, append.new, journal)
         if journal is None or journal.epoch != append.epoch:
@@ -287,11 +280,10 @@ class MemoryStore(JournalStore):
         if append.new is not None:
             self._create(append.execution, append.new)
         journal = self._journals[append.execution]
-        journal.entries += [
-            JournalEntry(seq, at, payload)
-            for seq, (at, payload) in enumerate(append.events, append.seq)
-        ]
-        self._number(append)
+        for seq, (at, payload) in enumerate(append.events, append.seq):
+            journal.entries.append(JournalEntry(seq, at, payload))
+            if self._numbered is not None:
+                self._numbered.append((append.execution, seq))
         for record, packed in zip(append.opened, records, strict=True):
             self._open_wait(journal, record, packed)
         for closed in append.closed:
@@ -303,7 +295,9 @@ class MemoryStore(JournalStore):
             journal.keys = {key for key in journal.keys if key[2] != closed.number}
         journal.keys |= {(signal, key, None) for signal, key in append.keys}
         self._messages.take(append.execution, append.taken)
-        self._write_to_others(append)
+        self._messages.put_out(append.execution, append.sent)
+        for claim in append.claims:
+            self._claims.write(append.execution, claim, append.at)
         if append.head is not None:
             journal.set_head(append.head)
         if append.moved is not None:
@@ -325,13 +319,6 @@ class MemoryStore(JournalStore):
         if ended_at is not None:
             is_driven = journal.owner is not None
             self._claims.end(journal.record.id, ended_at, is_driven=is_driven)
-
-    def _write_to_others(self, append: Append) -> None:
-        """Write the messages of an append, and its claims and releases of locks."""
-        self._messages.put_out(append.execution, append.sent)
-        at = append.at
-        for claim in append.claims:
-            self._claims.write(append.execution, claim, at)
 
     def _refers(self, execution: str | None, sha256: str) -> bool:
         """Return whether an execution, or any, refers to an artifact."""
@@ -371,47 +358,42 @@ class MemoryStore(JournalStore):
                 journal.keys.add((signal["signal"], signal["key"], number))
 
     def execution(self, id: str) -> ExecutionRecord:
-        with self._lock:
-            return self._journal(id).record
+        return self._journal(id).record
 
     def load(self, id: str, until: int | None = None) -> Loaded:
-        with self._lock:
-            journal = self._journal(id)
-            snapshot = journal.snapshot
-            if snapshot is not None and until is not None and snapshot[0] >= until:
-                return Loaded(journal.record, None, self.events(id, 0, max(until, 0)))
-            first = snapshot[0] - journal.first if snapshot else 0
-            end = None if until is None else max(until - journal.first, 0)
-            lists = [part for _, parts in sorted(journal.lists.items()) for part in parts]
-            return Loaded(journal.record, snapshot, journal.entries[first:end], lists)
+        journal = self._journal(id)
+        snapshot = journal.snapshot
+        if snapshot is not None and until is not None and snapshot[0] >= until:
+            return Loaded(journal.record, None, self.events(id, 0, max(until, 0)))
+        first = snapshot[0] - journal.first if snapshot else 0
+        end = None if until is None else max(until - journal.first, 0)
+        lists = [part for _, parts in sorted(journal.lists.items()) for part in parts]
+        return Loaded(journal.record, snapshot, journal.entries[first:end], lists)
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
-        with self._lock:
-            journal = self._journal(id)
-            since = max(since - journal.first, 0)
-            end = None if limit is None else since + limit
-            return journal.entries[since:end]
+        journal = self._journal(id)
+        since = max(since - journal.first, 0)
+        end = None if limit is None else since + limit
+        return journal.entries[since:end]
 
     def steps(self, id: str) -> None:
         return None
 
     def number_events(self) -> int:
-        with self._lock:
-            if self._numbered is None:
-                self._numbered = []
-            return len(self._numbered)
+        if self._numbered is None:
+            self._numbered = []
+        return len(self._numbered)
 
     def numbered(self, after: int, limit: int) -> list[Numbered]:
-        with self._lock:
-            entries: list[Numbered] = []
-            places = self._numbered or []
-            for index in range(after, len(places)):
-                place = places[index]
-                if place is not None and place[0] in self._journals:
-                    entries.append(Numbered(index + 1, *place))
-                if len(entries) == limit:
-                    break
-            return entries
+        entries: list[Numbered] = []
+        places = self._numbered or []
+        for index in range(after, len(places)):
+            place = places[index]
+            if place is not None and place[0] in self._journals:
+                entries.append(Numbered(index + 1, *place))
+            if len(entries) == limit:
+                break
+        return entries
 
     def copy(self, id: str, first: int = 0) -> dict[str, Any]:
         """Return an execution with all that is known of it, as plain data.
@@ -422,14 +404,13 @@ class MemoryStore(JournalStore):
             id: Full id.
             first: Number of the first event to include. A snapshot must include earlier ones.
         """
-        with self._lock:
-            waits = [kept.copy() for kept in self._waits.values()]
-            return {
-                "journal": self._journal(id).copy(first),
-                "waits": waits,
-                "opened": self._opened,
-                "messages": self._messages.copy(),
-            }
+        waits = [kept.copy() for kept in self._waits.values()]
+        return {
+            "journal": self._journal(id).copy(first),
+            "waits": waits,
+            "opened": self._opened,
+            "messages": self._messages.copy(),
+        }
 
     def first(self, id: str) -> int:
         """Return the number of events of an execution that were left out of a copy."""
@@ -437,14 +418,13 @@ class MemoryStore(JournalStore):
 
     def restore(self, copy: Mapping[str, Any]) -> None:
         """Add the execution that `copy` returned to an empty store."""
-        with self._lock:
-            journal = MemoryJournal.of(1, copy["journal"])
-            self._journals[journal.record.id] = journal
-            self._created = 1
-            self._opened = copy["opened"]
-            waits = [KeptWait.of(wait) for wait in copy["waits"]]
-            self._waits = {kept.wait.id: kept for kept in waits}
-            self._messages.restore(copy["messages"])
+        journal = MemoryJournal.of(1, copy["journal"])
+        self._journals[journal.record.id] = journal
+        self._created = 1
+        self._opened = copy["opened"]
+        waits = [KeptWait.of(wait) for wait in copy["waits"]]
+        self._waits = {kept.wait.id: kept for kept in waits}
+        self._messages.restore(copy["messages"])
 
     def _journal(self, id: str) -> MemoryJournal:
         try:
@@ -455,140 +435,117 @@ class MemoryStore(JournalStore):
     # -- leases
 
     def renew(self, owner: Owner, until: int) -> None:
-        with self._lock:
-            self._owners[owner.id] = owner, until
+        self._owners[owner.id] = owner, until
 
     def holder(self, execution: str, now: int) -> Owner | None:
-        with self._lock:
-            journal = self._journal(execution)
-            holder, until = self._owners.get(journal.owner or "", (None, 0))
+        journal = self._journal(execution)
+        holder, until = self._owners.get(journal.owner or "", (None, 0))
         return holder if holder and until > now and not self._is_dead(holder) else None
 
     def acquire(self, execution: str, owner: str, now: int) -> int:
-        with self._lock:
-            journal = self._journal(execution)
-            holder = self.holder(execution, now)
-            if holder and holder.id != owner:
-                raise Conflict(
-                    f"execution {execution} is held by process {holder.pid} on {holder.host}",
-                    standing=holder,
-                    hint="wait for that process to finish with it, or stop it",
-                )
-            journal.deaths += journal.owner not in (None, owner)
-            journal.owner = owner
-            journal.epoch += 1
-            return journal.epoch
+        journal = self._journal(execution)
+        holder = self.holder(execution, now)
+        if holder and holder.id != owner:
+            raise Conflict(
+                f"execution {execution} is held by process {holder.pid} on {holder.host}",
+                standing=holder,
+                hint="wait for that process to finish with it, or stop it",
+            )
+        journal.deaths += journal.owner not in (None, owner)
+        journal.owner = owner
+        journal.epoch += 1
+        return journal.epoch
 
     def deaths(self, execution: str, now: int) -> int:
-        with self._lock:
-            journal = self._journal(execution)
-            dead = journal.owner is not None and self.holder(execution, now) is None
-            return journal.deaths + dead
+        journal = self._journal(execution)
+        dead = journal.owner is not None and self.holder(execution, now) is None
+        return journal.deaths + dead
 
     def calm(self, execution: str, epoch: int) -> None:
-        with self._lock:
-            journal = self._journal(execution)
-            if journal.epoch == epoch:
-                journal.deaths = 0
+        journal = self._journal(execution)
+        if journal.epoch == epoch:
+            journal.deaths = 0
 
     def due(self, at: int, now: int, execution: str | None = None) -> list[Due]:
-        with self._lock:
-            found: dict[str, tuple[int, int, Why]] = {}
-            for id, journal in self._journals.items():
-                record = journal.record
-                wanted = execution in (None, id)
-                if not wanted or self.holder(id, now) is not None:
-                    continue
-                if record.ended_at is not None:
-                    if self._claims.has(id):  # its process died before it released them
-                        found[id] = record.ended_at, journal.number, "left"
-                    continue
-                reasons: list[tuple[int, Why]] = []
-                if record.due is not None and record.due <= at:
-                    reasons.append((record.due, "timer"))
-                sent = [message.at for message in self._messages.inbox(id)]
-                if sent:
-                    reasons.append((min(sent), "message"))
-                if record.status == "running":
-                    reasons.append((record.changed_at, "left"))
-                if reasons:
-                    since, why = min(reasons, key=lambda reason: reason[0])
-                    found[id] = since, journal.number, why
-            return [
-                Due(id, self._journals[id].record.flow, since, why, self.deaths(id, now))
-                for id, (since, _, why) in sorted(found.items(), key=lambda item: item[1][:2])
-            ]
+        found: dict[str, tuple[int, int, Why]] = {}
+        for id, journal in self._journals.items():
+            record = journal.record
+            wanted = execution in (None, id)
+            if not wanted or self.holder(id, now) is not None:
+                continue
+            if record.ended_at is not None:
+                if self._claims.has(id):  # its process died before it released them
+                    found[id] = record.ended_at, journal.number, "left"
+                continue
+            reasons: list[tuple[int, Why]] = []
+            if record.due is not None and record.due <= at:
+                reasons.append((record.due, "timer"))
+            sent = [message.at for message in self._messages.inbox(id)]
+            if sent:
+                reasons.append((min(sent), "message"))
+            if record.status == "running":
+                reasons.append((record.changed_at, "left"))
+            if reasons:
+                since, why = min(reasons, key=lambda reason: reason[0])
+                found[id] = since, journal.number, why
+        return [
+            Due(id, self._journals[id].record.flow, since, why, self.deaths(id, now))
+            for id, (since, _, why) in sorted(found.items(), key=lambda item: item[1][:2])
+        ]
 
     def next_due(self, after: int) -> int | None:
-        with self._lock:
-            times = [journal.record.due for journal in self._journals.values()]
-            times += [item.due for item in self._schedules.listed()]
-            return min((due for due in times if due is not None and due > after), default=None)
+        times = [journal.record.due for journal in self._journals.values()]
+        times += [item.due for item in self._schedules.listed()]
+        return min((due for due in times if due is not None and due > after), default=None)
 
     def counts(self, flows: Sequence[str] | None = None) -> dict[str, int]:
-        with self._lock:
-            records = [journal.record for journal in self._journals.values()]
+        records = [journal.record for journal in self._journals.values()]
         statuses = [record.status for record in records if flows is None or record.flow in flows]
         return {status: statuses.count(status) for status in (*OPEN, *ENDED)}
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
-        with self._lock:
-            for execution, epoch in leases:
-                journal = self._journals.get(execution)
-                if journal is not None and journal.epoch == epoch:
-                    journal.let_go()
-                    self._end_claims(journal)
+        for execution, epoch in leases:
+            journal = self._journals.get(execution)
+            if journal is not None and journal.epoch == epoch:
+                journal.let_go()
+                self._end_claims(journal)
 
     def retire(self, owner: str) -> None:
-        with self._lock:
-            self.release(
-                [
-                    (id, journal.epoch)
-                    for id, journal in self._journals.items()
-                    if journal.owner == owner
-                ]
-            )
-            self._owners.pop(owner, None)
+        self.release(
+            [
+                (id, journal.epoch)
+                for id, journal in self._journals.items()
+                if journal.owner == owner
+            ]
+        )
+        self._owners.pop(owner, None)
 
     # -- locks shared between executions
 
     def claims(self, lock: str) -> list[Claimed]:
-        with self._lock:
-            return self._claims.of(lock)
+        return self._claims.of(lock)
 
     def budgets(self) -> list[UsedBudget]:
-        with self._lock:
-            return self._claims.budgets()
-
-    def _rejected(self, append: Append) -> Conflict | None:
-        rejected = self._claims.rejected_by(append.execution, append.claims)
-        if rejected is None:
-            return None
-        lock, holder = rejected
-        return not_free(lock, holder, self._journals[holder].record)
+        return self._claims.budgets()
 
     # -- messages
 
     def outbox(self) -> list[Outgoing]:
-        with self._lock:
-            return self._messages.outbox()
+        return self._messages.outbox()
 
     def acknowledge(self, number: int, refused: str | None) -> None:
-        with self._lock:
-            self._changes += 1
-            self._messages.acknowledge(number, refused)
+        self._changes += 1
+        self._messages.acknowledge(number, refused)
 
     def undelivered(self, execution: str) -> list[Outgoing]:
-        with self._lock:
-            return self._messages.undelivered(execution)
+        return self._messages.undelivered(execution)
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
         kept = [(self.hold_artifact(content, name).sha256, None) for content, name in files]
         id, at = beginning.id, beginning.new.created_at
-        with self._lock:
-            if id not in self._journals:
-                self._create_waiting(beginning, at, kept)
-                self._messages.deliver(("id", id), "started", id, at, beginning.event)
+        if id not in self._journals:
+            self._create_waiting(beginning, at, kept)
+            self._messages.deliver(("id", id), "started", id, at, beginning.event)
 
     def _create_waiting(
         self, begin: Beginning, at: int, files: Sequence[tuple[str, str | None]] = ()
@@ -599,11 +556,10 @@ class MemoryStore(JournalStore):
             raise refusal from None
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> SendResult:
-        with self._lock:
-            before = self.refusal_of_send(execution, event, at, message_id)
-            if before is not None:
-                return before
-            return self._messages.deliver(("id", execution), message_id, execution, at, event)
+        before = self.refusal_of_send(execution, event, at, message_id)
+        if before is not None:
+            return before
+        return self._messages.deliver(("id", execution), message_id, execution, at, event)
 
     def refusal_of_send(
         self, execution: str, event: bytes, at: int, message_id: str
@@ -621,8 +577,7 @@ class MemoryStore(JournalStore):
 
     def sent(self, execution: str, message_id: str) -> SendResult | None:
         """Return a message to an execution as it was sent first, or None."""
-        with self._lock:
-            return self._messages.sent_before(("id", execution), message_id)
+        return self._messages.sent_before(("id", execution), message_id)
 
     def send_keyed(
         self,
@@ -633,41 +588,36 @@ class MemoryStore(JournalStore):
         message_id: str,
         begin: Beginning | None = None,
     ) -> SendResult:
-        with self._lock:
-            address = ("key", signal, key)
-            before = self._messages.sent_before(address, message_id)
-            if before is not None:
-                return before
-            try:
-                holder = self.find_key(signal, key)
-            except NotFound:
-                if begin is None:
-                    raise
-                self._create_waiting(begin, at)
-                sent = self._messages.deliver(address, message_id, begin.id, at, begin.event)
-                return sent._replace(began=True)
-            return self._messages.deliver(address, message_id, holder, at, event)
+        address = ("key", signal, key)
+        before = self._messages.sent_before(address, message_id)
+        if before is not None:
+            return before
+        try:
+            holder = self.find_key(signal, key)
+        except NotFound:
+            if begin is None:
+                raise
+            self._create_waiting(begin, at)
+            sent = self._messages.deliver(address, message_id, begin.id, at, begin.event)
+            return sent._replace(began=True)
+        return self._messages.deliver(address, message_id, holder, at, event)
 
     def find_key(self, signal: str, key: str) -> str:
-        with self._lock:
-            for id, journal in self._journals.items():
-                if any((s, k) == (signal, key) for s, k, _ in journal.keys):
-                    return id
+        for id, journal in self._journals.items():
+            if any((s, k) == (signal, key) for s, k, _ in journal.keys):
+                return id
         raise NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
 
     def keys(self, execution: str) -> set[tuple[str, str]]:
         """Return the (signal, key) pairs that an execution has now."""
-        with self._lock:
-            return {(signal, key) for signal, key, _ in self._journal(execution).keys}
+        return {(signal, key) for signal, key, _ in self._journal(execution).keys}
 
     def inbox(self, execution: str) -> list[InboxMessage]:
-        with self._lock:
-            self._journal(execution)
-            return self._messages.inbox(execution)
+        self._journal(execution)
+        return self._messages.inbox(execution)
 
     def arrived(self, after: int) -> list[InboxMessage]:
-        with self._lock:
-            return self._messages.arrived(after)
+        return self._messages.arrived(after)
 
     def changes(self) -> int:
         return self._changes + self._messages.changes
@@ -675,34 +625,31 @@ class MemoryStore(JournalStore):
     # -- waits
 
     def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
-        with self._lock:
-            refusal = self.refusal_of_decide(wait, vote)
-            if refusal is not None:
-                return refusal
-            kept = self._find_wait(wait)
-            before = kept.show(votes=True)
-            if vote.uses is not None and not self._grants.use(vote.uses, vote.at):
-                return False, before
-            kept.votes.append(vote)
-            approvals = {*before.journaled, *(cast.by for cast in kept.votes if cast.approves)}
-            settled = not vote.approves or len(approvals) >= before.record.get("need", 1)
-            if settled:
-                kept.wait = kept.wait._replace(decision=vote.event)
-                self._grants.give(wait, before.flow, vote)
-            self._messages.deliver(("wait", wait), vote.by, before.execution, vote.at, vote.event)
-            return True, kept.show(votes=True)
+        refusal = self.refusal_of_decide(wait, vote)
+        if refusal is not None:
+            return refusal
+        kept = self._find_wait(wait)
+        before = kept.show(votes=True)
+        if vote.uses is not None and not self._grants.use(vote.uses, vote.at):
+            return False, before
+        kept.votes.append(vote)
+        approvals = {*before.journaled, *(cast.by for cast in kept.votes if cast.approves)}
+        settled = not vote.approves or len(approvals) >= before.record.get("need", 1)
+        if settled:
+            kept.wait = kept.wait._replace(decision=vote.event)
+            self._grants.give(wait, before.flow, vote)
+        self._messages.deliver(("wait", wait), vote.by, before.execution, vote.at, vote.event)
+        return True, kept.show(votes=True)
 
     def refusal_of_decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait] | None:
         """Return the result of `decide` if it would not accept a vote. Nothing changes."""
-        with self._lock:
-            kept = self._find_wait(wait)
-            before = kept.show(votes=True)
-            voters = {*before.journaled, *(cast.by for cast in kept.votes)}
-            return None if before.open and vote.by not in voters else (False, before)
+        kept = self._find_wait(wait)
+        before = kept.show(votes=True)
+        voters = {*before.journaled, *(cast.by for cast in kept.votes)}
+        return None if before.open and vote.by not in voters else (False, before)
 
     def wait(self, id: str) -> ListedWait:
-        with self._lock:
-            return self._find_wait(id).show(votes=True)
+        return self._find_wait(id).show(votes=True)
 
     def _find_wait(self, id: str) -> KeptWait:
         try:
@@ -713,12 +660,10 @@ class MemoryStore(JournalStore):
     # -- grants
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
-        with self._lock:
-            return self._grants.list_grants(flow, tool)
+        return self._grants.list_grants(flow, tool)
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
-        with self._lock:
-            return self._grants.revoke(grant, by)
+        return self._grants.revoke(grant, by)
 
     # -- lists
 
@@ -728,12 +673,11 @@ class MemoryStore(JournalStore):
         after: str | None = None,
         limit: int = 50,
     ) -> ExecutionRecordPage:
-        with self._lock:
-            placed = [
-                ((-journal.record.created_at, -journal.number), journal.record)
-                for journal in self._journals.values()
-                if fits_execution(journal.record, filter)
-            ]
+        placed = [
+            ((-journal.record.created_at, -journal.number), journal.record)
+            for journal in self._journals.values()
+            if fits_execution(journal.record, filter)
+        ]
         page, end = _page(placed, after, limit)
         items = [record._replace(outputs=None, error=None) for record in page]
         return ExecutionRecordPage(items, end)
@@ -741,12 +685,11 @@ class MemoryStore(JournalStore):
     def waits(
         self, filter: WaitFilter = _NO_WAITS_LEFT_OUT, after: str | None = None, limit: int = 50
     ) -> StoredWaitPage:
-        with self._lock:
-            placed = [
-                (_place(kept.order, shown, filter), shown._replace(result=None))
-                for kept in self._waits.values()
-                if fits_wait(shown := kept.show(votes=False), filter)
-            ]
+        placed = [
+            (_place(kept.order, shown, filter), shown._replace(result=None))
+            for kept in self._waits.values()
+            if fits_wait(shown := kept.show(votes=False), filter)
+        ]
         return StoredWaitPage(*_page(placed, after, limit))
 
     def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
@@ -758,13 +701,14 @@ class MemoryStore(JournalStore):
     def _find_beginning(self, noun: str, beginning: str, flows: OfFlows | None) -> str:
         def ids(noun: str) -> list[str]:
             if noun == EXECUTION:
-                found = _that_begin(beginning, self._journals)
-                of = [self._journals[id].record.flow for id in found]
+                flow_of = {id: journal.record.flow for id, journal in self._journals.items()}
             else:
-                found = _that_begin(beginning, self._waits)
-                of = [self._waits[id].wait.flow for id in found]
-            named = zip(found, of, strict=True)
-            return [id for id, flow in named if flows is None or flows(flow)]
+                flow_of = {id: kept.wait.flow for id, kept in self._waits.items()}
+            if beginning in flow_of:
+                found = [beginning]
+            else:
+                found = sorted(id for id in flow_of if id.startswith(beginning))
+            return [id for id in found if flows is None or flows(flow_of[id])]
 
         return the_one_of(noun, beginning, ids, self.location)
 
@@ -778,19 +722,18 @@ class MemoryStore(JournalStore):
 
     @property
     def _artifacts(self) -> ArtifactFolder:
-        with self._lock:
-            if self._folder is None:
-                self._folder = TemporaryDirectory(prefix="flowengine-")
+        if self._folder is None:
+            self._folder = TemporaryDirectory(prefix="flowengine-")
         return ArtifactFolder(self._folder.name, synced=False)
 
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
-        with self._artifacts.incoming(content, name) as (artifact, keep), self._lock:
+        with self._artifacts.incoming(content, name) as (artifact, keep):
             self._journal(execution).artifacts.add(artifact.sha256)
             keep()
         return artifact
 
     def hold_artifact(self, content: bytes | PathLike[str], name: str) -> Artifact:
-        with self._artifacts.incoming(content, name) as (artifact, keep), self._lock:
+        with self._artifacts.incoming(content, name) as (artifact, keep):
             self._held[artifact.sha256] = time.time()
             keep()
         return artifact
@@ -801,9 +744,8 @@ class MemoryStore(JournalStore):
     def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
         file = self._artifacts.find(sha256)
         if execution is not None:
-            with self._lock:
-                journal = self._journals.get(execution)
-                refers = journal is not None and sha256 in journal.artifacts
+            journal = self._journals.get(execution)
+            refers = journal is not None and sha256 in journal.artifacts
             if not refers:
                 raise not_referred(sha256, execution)
         return file
@@ -814,37 +756,31 @@ class MemoryStore(JournalStore):
         self, before: int, statuses: Sequence[str] = ENDED, ids: Sequence[str] = ()
     ) -> Pruned:
         check_statuses(statuses)
-        with self._lock:
-            ended = {
-                id
-                for id, journal in self._journals.items()
-                if self._may_be_removed(id)
-                and (
-                    id in ids
-                    or (
-                        journal.record.status in statuses
-                        and (journal.record.ended_at or 0) <= before
-                    )
-                )
-            }
-            self._remove(ended)
-            budgets = self._claims.prune(before)
-            hashes = {journal.record.hash for journal in self._journals.values()}
-            hashes.update(hash for journal in self._journals.values() for hash in journal.forms)
-            hashes.update(hash for hash, _, _ in self._sources.values())
-            hashes.update(deployed.hash for deployed in self._deployed.values())
-            self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}
+        ended = {
+            id
+            for id, journal in self._journals.items()
+            if self._may_be_removed(id)
+            and (
+                id in ids
+                or (journal.record.status in statuses and (journal.record.ended_at or 0) <= before)
+            )
+        }
+        self._remove(ended)
+        budgets = self._claims.prune(before)
+        hashes = {journal.record.hash for journal in self._journals.values()}
+        hashes.update(hash for journal in self._journals.values() for hash in journal.forms)
+        hashes.update(hash for hash, _, _ in self._sources.values())
+        hashes.update(deployed.hash for deployed in self._deployed.values())
+        self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}
 
-            oldest = time.time() - HELD_SECONDS
-            self._held = {digest: at for digest, at in self._held.items() if at > oldest}
-            referred = {digest for j in self._journals.values() for digest in j.artifacts}
-            referred |= self._held.keys()
-            files = self._artifacts
-            sizes = [
-                size
-                for shelf in files.shelves()
-                for size in files.sweep(shelf, referred.__contains__)
-            ]
+        oldest = time.time() - HELD_SECONDS
+        self._held = {digest: at for digest, at in self._held.items() if at > oldest}
+        referred = {digest for j in self._journals.values() for digest in j.artifacts}
+        referred |= self._held.keys()
+        files = self._artifacts
+        sizes = [
+            size for shelf in files.shelves() for size in files.sweep(shelf, referred.__contains__)
+        ]
         return Pruned(len(ended), len(sizes), sum(sizes), budgets)
 
     def _may_be_removed(self, execution: str) -> bool:
@@ -868,10 +804,9 @@ class MemoryStore(JournalStore):
         }
 
     def close(self) -> None:
-        with self._lock:
-            if self._folder is not None:
-                self._folder.cleanup()
-                self._folder = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
 
 def _place(order: Place, wait: ListedWait, filter: WaitFilter) -> Place:
@@ -892,9 +827,3 @@ def _page(
     page = rest[:limit]
     end = page_end(page[-1][0]) if page and len(rest) > limit else None
     return [item for _, item in page], end
-
-
-def _that_begin(beginning: str, ids: Collection[str]) -> list[str]:
-    if beginning in ids:
-        return [beginning]
-    return sorted(id for id in ids if id.startswith(beginning))

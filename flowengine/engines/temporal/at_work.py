@@ -172,12 +172,11 @@ class AtWork:
 
     async def begun(
         self, work: Callable[[AttemptAtWork], Coroutine[Any, Any, dict[str, Any]]]
-    ) -> tuple[dict[str, Any], bool]:
+    ) -> dict[str, Any]:
         """Begin an attempt, in its activity.
 
         Returns:
-            Its event. If it is still at work after a long time: see `left_at_work`. And whether
-            the library has forgotten the activity, so that it would not send the event.
+            Its event. If it is still at work after a long time: see `left_at_work`.
 
         Raises:
             asyncio.CancelledError: The workflow has stopped it.
@@ -188,9 +187,8 @@ class AtWork:
         attempt.slot = self._pulse.claim(Slot(timeout, True, info.task_token))
         self._attempts.add(attempt)
         attempt.task.add_done_callback(lambda _: self._ended(attempt))
-        watch = _Watch(attempt, self._pulse, self._may_leave)
-        event = await watch.event()
-        return (self._leave(attempt) if event is None else event), watch.is_forgotten
+        event = await _Watch(attempt, self._pulse, self._may_leave).event()
+        return self._leave(attempt) if event is None else event
 
     def _ended(self, attempt: AttemptAtWork) -> None:
         """Note that the task of an attempt has ended."""
@@ -347,11 +345,6 @@ class _Watch:
         if self._is_stopped and attempt.task.cancelled():
             raise asyncio.CancelledError
         return attempt.event()
-
-    @property
-    def is_forgotten(self) -> bool:
-        """Whether the library has forgotten the activity."""
-        return self._beating is not None
 
     def _goes_on(self, timeout: float) -> bool:
         """Return whether only the library counts the activity as interrupted, by its own clock.

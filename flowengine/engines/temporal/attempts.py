@@ -6,12 +6,11 @@ import asyncio
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from temporalio import activity
 from temporalio.api.common.v1 import Payloads
@@ -45,7 +44,6 @@ from flowengine.engines.temporal.offering import Offering
 from flowengine.engines.temporal.outgoing import NewTexts
 from flowengine.engines.temporal.past import begun_by, first_input
 from flowengine.engines.temporal.requests import (
-    AT_WORK,
     ATTEMPT,
     DESCRIBE,
     NOT_BEGUN,
@@ -59,8 +57,6 @@ from flowengine.engines.temporal.requests import (
     WHO,
     beat_of,
     cut,
-    error_as_data,
-    plain,
     process_of,
     run_of,
     summary_of,
@@ -132,8 +128,6 @@ class Attempts:
         """The shortest time (s) of an attempt from the server to here, plus the difference between
         their clocks."""
         self._replaced = ReplacedAttempts(client)
-        self._given: deque[_Given] = deque()
-        """Outcomes that the server has possibly not received yet."""
         self.leaving: asyncio.Task[None] | None = None
         """Closes environments that were lost."""
 
@@ -164,7 +158,7 @@ class Attempts:
             await asyncio.sleep(look)
 
     async def _ask(self, heartbeat: float) -> None:
-        """Query the server for a sign of life, and send it outcomes that it might not have."""
+        """Query the server for a sign of life."""
         asked, before = now(), self._heard
         patience = max(before + CUT * heartbeat - asked, heartbeat / BEATS / 2)
         try:
@@ -175,11 +169,6 @@ class Attempts:
             return
         self._pulse.hear(asked)
         self._heard = asked
-        was_silent = asked - before > heartbeat / BEATS
-        while self._given and (was_silent or self._given[0].at < before - heartbeat / BEATS):
-            given = self._given.popleft()
-            if given.at >= before - heartbeat / BEATS:
-                await self._give_again(given)
         if asked - before > heartbeat and (self.leaving is None or self.leaving.done()):
             self.leaving = asyncio.create_task(self._leave(heartbeat))
 
@@ -205,18 +194,25 @@ class Attempts:
             return error.status != RPCStatusCode.NOT_FOUND
         return newest.status == WorkflowExecutionStatus.RUNNING
 
-    async def _give_again(self, given: _Given) -> None:
-        """Give the server the outcome of an attempt.
+    async def _give(self, event: dict[str, Any]) -> bool:
+        """Complete the current activity, and return whether the server has taken its event.
 
-        If it counts as interrupted by now, the workflow learns it in another way.
+        The library neither reports that nor tries for long. If the attempt counts as interrupted by
+        now, the workflow learns its outcome in another way.
         """
-        if not await self._give(given.token, given.event) and given.event["type"] in OUTCOMES:
-            await self._give_late(given)
+        handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
+        if await _is_taken(partial(handle.complete, event)):
+            return True
+        if event["type"] in OUTCOMES:
+            await self._give_late(event)
+        return False
 
-    async def _give_late(self, given: _Given) -> None:
-        """Give a workflow what answers an open question about an attempt."""
-        handle = self._client.get_workflow_handle(given.execution)
-        await _is_taken(partial(handle.signal, "late", [given.unit, given.attempt, given.event]))
+    async def _give_late(self, event: dict[str, Any]) -> None:
+        """Give a workflow what answers an open question about the attempt of this activity."""
+        info = activity.info()
+        handle = self._client.get_workflow_handle(info.workflow_id or "")
+        unit, attempt = map(int, info.activity_id.split("."))
+        await _is_taken(partial(handle.signal, "late", [unit, attempt, event]))
 
     @activity.defn(name=WHO)
     async def who(self, event: int, id: str) -> dict[str, Any] | None:
@@ -238,43 +234,32 @@ class Attempts:
         return {**process, **({"began": False} if never_began(f"{run}/{id}", *found) else {})}
 
     @activity.defn(name=ATTEMPT)
-    async def attempt(self, given: bytes) -> dict[str, Any]:
-        """Run an attempt to its end, unless it is long.
+    async def attempt(self, given: bytes) -> NoReturn:
+        """Run an attempt to its end, unless it is long, and complete with its event.
+
+        The event of a long attempt is where it is at work: see `left_at_work`.
 
         Args:
             given: Hash of the flow, working directory of the execution, the kernel's command, and
                 if *Reset* of Temporal has replaced runs of the execution, by which, packed.
-
-        Returns:
-            The event. Or of a long attempt, where it is at work: see `left_at_work`.
 
         Raises:
             ApplicationError: It has not begun. If it counts as interrupted by now, the workflow
                 learns that in another way.
         """
         try:
-            return await self._begun(given)
+            with _before_any_effect():
+                if not await self._may_begin():
+                    raise ApplicationError("it has arrived too late", type=NOT_BEGUN)
+            info = activity.info()
+            self._pulse.begin(f"{info.workflow_run_id}/{info.activity_id}")
+            event = await self.at_work.begun(partial(self._event, given))
         except ApplicationError as error:
             if error.type == NOT_BEGUN and not await self._is_open():
-                await self._give_late(_Given.of({"type": "cut", "began": False}))
+                await self._give_late({"type": "cut", "began": False})
             raise
-
-    async def _begun(self, given: bytes) -> dict[str, Any]:
-        """Return the result of `attempt`."""
-        with _before_any_effect():
-            if not await self._may_begin():
-                raise ApplicationError("it has arrived too late", type=NOT_BEGUN)
-        info = activity.info()
-        self._pulse.begin(f"{info.workflow_run_id}/{info.activity_id}")
-        event, is_forgotten = await self.at_work.begun(partial(self._event, given))
-        if event["type"] == AT_WORK:
-            return event
-        ended = _Given.of(event)
-        if is_forgotten:
-            await self._give_again(ended)
-            activity.raise_complete_async()
-        self._given.append(ended)
-        return event
+        await self._give(event)
+        activity.raise_complete_async()
 
     async def _may_begin(self) -> bool:
         """Return whether an attempt, or other work, that has arrived here is still its own.
@@ -311,23 +296,8 @@ class Attempts:
             key: Of the attempt.
             stop: Whether to stop it first.
         """
-
-        async def give(event: dict[str, Any]) -> bool:
-            if await self._give(activity.info().task_token, event):
-                return True
-            await self._give_again(_Given.of(event))
-            return False
-
-        await self.at_work.watch(key, give, stop=stop)
+        await self.at_work.watch(key, self._give, stop=stop)
         activity.raise_complete_async()
-
-    async def _give(self, token: bytes, event: dict[str, Any]) -> bool:
-        """Complete an activity, and return whether the server has taken the event.
-
-        The library does not report whether the server took an event that an activity returns.
-        """
-        handle = self._client.get_async_activity_handle(task_token=token)
-        return await _is_taken(partial(handle.complete, event))
 
     async def _event(self, given: bytes, attempt: AttemptAtWork) -> dict[str, Any]:
         hash, workdir, identity, data, *resets = unpack(given)
@@ -582,29 +552,26 @@ class Attempts:
         """Keep the files of an execution's environments in the object store.
 
         Returns:
-            As `answer`, the fields of `MovedWorkspace`s. Or the `error` that prevents it.
+            As `answer`, `MovedWorkspace`s. Or the `error` that prevents it.
         """
 
         def pack(id: str, here: FolderWorkspaces, there: ObjectWorkspaces) -> Any:
             packed = here.pack(id, [])
             there.put(id, packed, here.fetch)
-            return plain([*packed])
+            return [*packed]
 
         return await self._moved(pack)
 
     @activity.defn(name=UNPACK)
-    async def unpack(self, moved: list[list[Any]]) -> dict[str, Any]:
+    async def unpack(self, moved: list[MovedWorkspace]) -> dict[str, Any]:
         """Restore the files of an execution's environments from the object store.
-
-        Args:
-            moved: The fields of `MovedWorkspace`s.
 
         Returns:
             An `answer`, or the `error` that prevents it.
         """
 
         def unpack(id: str, here: FolderWorkspaces, there: ObjectWorkspaces) -> None:
-            here.put(id, [MovedWorkspace(*one) for one in moved], there.fetch)
+            here.put(id, moved, there.fetch)
 
         return await self._moved(unpack)
 
@@ -621,7 +588,7 @@ class Attempts:
                 try:
                     return {"answer": move(id, here, there)}
                 except FlowEngineError as error:
-                    return {"error": error_as_data(error)}
+                    return {"error": error}
 
         if not await self._may_begin():
             return {"answer": None}  # another worker may have the files by now
@@ -733,24 +700,6 @@ def _is_missing(error: BaseException) -> bool:
 
 def _refused(kind: str, message: str) -> dict[str, Any]:
     return {"type": "failed", "error": {"type": kind, "message": message}}
-
-
-class _Given(NamedTuple):
-    """The outcome of an attempt, as it was given to the library."""
-
-    at: float
-    token: bytes
-    execution: str
-    unit: int
-    attempt: int
-    event: dict[str, Any]
-
-    @classmethod
-    def of(cls, event: dict[str, Any]) -> _Given:
-        """Return the outcome of the attempt that the current activity runs or watches."""
-        info = activity.info()
-        unit, _, attempt = info.activity_id.partition(".")
-        return cls(now(), info.task_token, info.workflow_id or "", int(unit), int(attempt), event)
 
 
 class _NoFlows:

@@ -164,15 +164,22 @@ class TemporalConnection:
                     raise StoreError(message) from error
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def answer(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def answer(
+        self, request: Callable[[], Coroutine[Any, Any, T]], patience: timedelta | None = None
+    ) -> T:
         """Return the answer of a workflow to a request that needs a worker.
+
+        Args:
+            request: Sends it.
+            patience: How long a worker may take. Default: as long as one that was killed can hold
+                the answer up.
 
         Raises:
             NoWorker: There is none, or none that answers. Temporal's library would ask forever.
                 What a worker was doing when it was killed can hold an answer up for a while.
         """
         answering = asyncio.create_task(again_if_refused(request))
-        until = monotonic() + _SEEN.total_seconds()
+        until = monotonic() + (patience or _SEEN).total_seconds()
         while not (await asyncio.wait([answering], timeout=_SOON_SECONDS))[0]:
             if monotonic() < until and await self.has_worker():
                 continue

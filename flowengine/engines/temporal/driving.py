@@ -217,7 +217,7 @@ class RemoteDriving(Driving):
             return
         if execution.queue[0]["type"] == "upgraded":
             try:
-                self._store.upgrade(execution.id, pack(execution.queue[0]), execution.seq)
+                self._store.upgrade(execution.id, execution.queue[0], execution.seq)
             finally:
                 self._host.keeper.released(execution.id)
             return

@@ -34,7 +34,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.memory.records import created_record
 from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
-from flowengine.engines.temporal.requests import MOVED, SHARED, WORKFLOW, new_execution
+from flowengine.engines.temporal.requests import MOVED, SHARED, WORKFLOW
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack
@@ -459,7 +459,7 @@ class Listing:
         if NEW not in memo:
             return []
         if OPEN_WAITS in memo:
-            flow = new_execution(memo[NEW]).flow
+            flow = memo[NEW].flow
             waits = [
                 ListedWait(wait_id(row.id, number), row.id, flow, number, record, None, [], *_OPEN)
                 for record in memo[OPEN_WAITS]
@@ -508,7 +508,7 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
     memo = await row.memo()
     if NEW not in memo or is_moved(row):
         return None
-    new = new_execution(memo[NEW])
+    new = memo[NEW]
     status, changed, due, failure = memo.get(HEAD, ["running", new.created_at, None, None])
     if row.status != WorkflowExecutionStatus.RUNNING and status not in ENDED:
         status, due = "failed", None  # ended in Temporal

@@ -10,7 +10,7 @@ from flowengine.engines.host import Clock, Host
 from flowengine.engines.temporal.connection import read_address
 from flowengine.engines.temporal.driving import RemoteDriving
 from flowengine.engines.temporal.store import TemporalStore
-from flowengine.engines.temporal.support import refuse
+from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import UsageError
 
 
@@ -38,7 +38,7 @@ def check_caller(
     ):
         if given:
             store.close()
-            refuse(what)
+            raise unsupported(what)
     if offers:
         store.close()
         raise UsageError(

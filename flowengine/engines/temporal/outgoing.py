@@ -16,9 +16,9 @@ from temporalio.exceptions import FailureError
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.reducers import Unreduced
 from flowengine.engines.memory.store import MemoryStore
-from flowengine.engines.temporal.requests import SHARE, plain, run_as_data
+from flowengine.engines.temporal.requests import SHARE, run_as_data
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import ENDED, Append
+from flowengine.journal.records import ENDED, Append, LockOperation
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import changed
 
@@ -98,14 +98,14 @@ class OutgoingQueue:
         for signal, key in sorted(self._keys - keys):
             self._add({"do": "leave", "key": [signal, key]})
         self._keys = keys
-        self.claim(plain([*append.claims]), at)
+        self.claim(append.claims, at)
         if append.files:
             self._refers = True
-            self._add({"do": "refer", "files": plain([*append.files])})
+            self._add({"do": "refer", "files": [*append.files]})
         for sent in self._store.outbox():
             if sent.number > self._sent:
                 self._sent = sent.number
-                self._add({"do": "deliver", "message": plain(sent)})
+                self._add({"do": "deliver", "message": sent})
         if append.head is not None and append.head.status in ENDED:
             if is_at_work:
                 self._end_claims(at, is_at_work=True)
@@ -113,11 +113,11 @@ class OutgoingQueue:
                 self.leave_locks(at)
         self._begin()
 
-    def claim(self, claims: Sequence[Any], at: int) -> None:
+    def claim(self, claims: Sequence[LockOperation], at: int) -> None:
         """Make claims, such as those that were reserved. See `SharedWorkflow.reserve`."""
         for claim in claims:
-            self._locks.add(claim[0])
-            self._add({"do": "claim", "lock": claim[0], "claims": [claim], "at": at})
+            self._locks.add(claim.lock)
+            self._add({"do": "claim", "lock": claim.lock, "claim": claim, "at": at})
         self._begin()
 
     async def add_now(self, request: dict[str, Any]) -> None:

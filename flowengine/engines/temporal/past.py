@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
@@ -20,29 +20,17 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import FailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
+from flowengine.engines.temporal.payloads import unpacked
 from flowengine.engines.temporal.workflow import READERS, FlowExecution, WorkflowDriver
 from flowengine.errors import StoreError
-from flowengine.journal.encoding import unpack
 from flowengine.journal.records import JournalEntry
 
 P = ParamSpec("P")
 T = TypeVar("T")
 MOST_KEPT = 8
-"""Number of executions to keep in memory, and of starts of runs."""
+"""Number of executions to keep in memory."""
 _REPLAYING = threading.Lock()
 """Held while a history is replayed: stores of other threads may read the same execution."""
-
-
-class _Begun(NamedTuple):
-    """How a run of a workflow has begun."""
-
-    first: int
-    """Number of the first event of this run, or of what its start has a copy of."""
-    before: str | None
-    """The run with the events before. None: there are none."""
-    earliest: int | None
-    """Number of the first of the events before that its start has. None: it has none, so they are
-    those in the history of that run."""
 
 
 class Histories:
@@ -50,9 +38,8 @@ class Histories:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], WorkflowDriver] = {}
-        self._begun: dict[tuple[str, str], _Begun] = {}
-        self._before: dict[tuple[str, str], list[JournalEntry]] = {}
-        """Execution and run → the events before that its start has."""
+        self._before: dict[tuple[str, str], tuple[str, int]] = {}
+        """Execution and run → the run before, and the number of its first event."""
         self._turn = asyncio.Lock()
 
     async def ended(self, client: Client, execution: str, run: str) -> WorkflowDriver:
@@ -89,39 +76,17 @@ class Histories:
         """
         parts: list[list[JournalEntry]] = []
         while until > since:
-            begun = await self._begin(client, execution, run)
-            first, before = begun.earliest, begun.before
-            assert before is not None, "the first run has all events"
-            if first is None:
-                first = (await self._begin(client, execution, before)).first
-            if first < until:
-                if begun.earliest is None:
+            before, first = self._before.get((execution, run), ("", 0))
+            if not before or first < until:
+                past = (await first_input(client, execution, run))["past"]
+                before, events = past["before"], past.get("events")
+                if events is None:  # they were too many for the start
                     events = (await self.ended(client, execution, before)).store.events(execution)
-                else:
-                    events = await self._events_before(client, execution, run)
                 parts.append([entry for entry in events if since <= entry.seq < until])
-                until = max(since, first)
-            run = before
+                first = events[0].seq if events else until
+                self._before[execution, run] = before, first
+            until, run = min(until, first), before
         return [entry for part in reversed(parts) for entry in part]
-
-    async def _begin(self, client: Client, execution: str, run: str) -> _Begun:
-        if (execution, run) not in self._begun:
-            await self._events_before(client, execution, run)
-        return self._begun[execution, run]
-
-    async def _events_before(self, client: Client, execution: str, run: str) -> list[JournalEntry]:
-        key = execution, run
-        if key not in self._before:
-            start = await first_input(client, execution, run)
-            past = start.get("past", {})
-            first = past["copy"]["journal"]["first"] if past.get("copy") else 0
-            events = [JournalEntry(*event) for event in past.get("events") or ()]
-            earliest = events[0].seq if events else first if "events" in past else None
-            self._begun[key] = _Begun(first, past.get("before"), earliest)
-            while len(self._before) >= MOST_KEPT:
-                del self._before[next(iter(self._before))]
-            self._before[key] = events
-        return self._before[key]
 
 
 async def _left(client: Client, execution: str, run: str) -> WorkflowDriver | None:
@@ -137,7 +102,7 @@ async def _left(client: Client, execution: str, run: str) -> WorkflowDriver | No
     if not isinstance(packed, bytes):
         return None
     flow = (await first_input(client, execution, run))["flow"]
-    return await asyncio.to_thread(lambda: WorkflowDriver({**unpack(packed), "flow": flow}))
+    return await asyncio.to_thread(lambda: WorkflowDriver({**unpacked(packed), "flow": flow}))
 
 
 async def replayed(client: Client, execution: str, run: str) -> WorkflowDriver:

@@ -15,6 +15,7 @@ from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 
+import msgpack  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -27,15 +28,19 @@ from temporalio.converter import (
     PayloadCodec,
 )
 
+from flowengine import errors
+from flowengine.engines.memory.records import KeptClaim
 from flowengine.engines.temporal.keys import Keys, keys, no_key
 from flowengine.engines.temporal.objects import VARIABLE, Objects
-from flowengine.errors import FlowEngineError, InputError, StoreError
-from flowengine.journal.encoding import pack, unpack
+from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, StoreError
+from flowengine.journal import records
+from flowengine.journal.encoding import unpack
+from flowengine.journal.store import MovedWorkspace
 
 T = TypeVar("T")
 U = TypeVar("U")
 PACKED = "binary/msgpack"
-"""The encoding of maps and lists."""
+"""The encoding of maps, lists and records."""
 _REFERENCE = b"binary/flowengine-reference"
 _IN_PARTS = b"binary/flowengine-parts"
 _ENCRYPTED = b"binary/flowengine-encrypted"
@@ -58,15 +63,81 @@ _MOST_CACHED = 64 * 1024 * 1024
 """Bytes of such payloads to keep in memory."""
 
 
+_RECORDS: Mapping[str, Any] = {
+    kind.__name__: kind
+    for kind in (*vars(records).values(), KeptClaim, MovedWorkspace)
+    if isinstance(kind, type) and issubclass(kind, tuple)
+}
+_ERRORS: Mapping[str, type[FlowEngineError]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, FlowEngineError)
+}
+_RECORD, _ERROR = 1, 2
+"""Types of msgpack's extensions: a record of a store, and an error."""
+
+
+def packed(value: Any) -> bytes:
+    """Return data as bytes, in which records and errors of stores are kept as such.
+
+    Raises:
+        InputError: It contains something else that is not plain data.
+    """
+    try:
+        data: bytes = msgpack.packb(value, strict_types=True, default=_as_extension)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"a value cannot be sent to Temporal: {error}") from None
+    return data
+
+
+def unpacked(data: bytes) -> Any:
+    """Return what `packed` has encoded.
+
+    Raises:
+        StoreError: It is damaged.
+    """
+    return unpack(data, _of_extension)
+
+
+def _as_extension(value: Any) -> Any:
+    name = type(value).__name__
+    if name in _RECORDS:
+        return msgpack.ExtType(_RECORD, packed([name, *value]))
+    if isinstance(value, FlowEngineError):
+        hint = value.hint
+        hints = [str(hint), hint.cli, hint.http] if isinstance(hint, Hint) else hint
+        standing = getattr(value, "standing", None)
+        shown = standing if type(standing).__name__ in _RECORDS else None
+        return msgpack.ExtType(_ERROR, packed([name, value.message, hints, shown]))
+    if isinstance(value, tuple):
+        return [*value]
+    raise TypeError(f"{name} is not plain data")
+
+
+def _of_extension(code: int, data: bytes) -> Any:
+    name, *given = unpacked(data)
+    if code == _RECORD and name in _RECORDS:
+        return _RECORDS[name](*given)
+    if code != _ERROR:
+        raise ValueError(f"{name} is not a record")
+    message, hints, standing = given
+    error = _ERRORS.get(name, StoreError)(
+        message, hint=Hint(*hints) if isinstance(hints, list) else hints
+    )
+    if isinstance(error, Conflict):
+        error.standing = standing
+    return error
+
+
 class _Packed(EncodingPayloadConverter):
-    """Encodes maps and lists as `flowengine.journal.encoding` packs them."""
+    """Encodes maps, lists and records."""
 
     @property
     def encoding(self) -> str:
         return PACKED
 
     def to_payload(self, value: Any) -> Payload | None:
-        if not isinstance(value, dict | list):
+        if not isinstance(value, dict | list | tuple):
             return None
         # Values that are not plain must fail here, because the JSON converter, which is next, would
         # change them.
@@ -74,14 +145,14 @@ class _Packed(EncodingPayloadConverter):
         if isinstance(value, ByReference):
             metadata[_MARK] = b"1"
             value = dict(value)
-        return Payload(metadata=metadata, data=pack(value))
+        return Payload(metadata=metadata, data=packed(value))
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        return unpack(payload.data)
+        return unpacked(payload.data)
 
 
 class PackingConverter(CompositePayloadConverter):
-    """Packs maps and lists, and leaves the rest to Temporal's own converters."""
+    """Packs maps, lists and records, and leaves the rest to Temporal's own converters."""
 
     def __init__(self) -> None:
         super().__init__(_Packed(), *DefaultPayloadConverter().converters.values())
@@ -335,7 +406,7 @@ def _readable(payload: Payload) -> Payload:
     encoding = payload.metadata.get("encoding", b"")
     if encoding not in (PACKED.encode(), _BYTES):
         return payload
-    value = unpack(payload.data) if encoding != _BYTES else payload.data
+    value = unpacked(payload.data) if encoding != _BYTES else payload.data
     text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
     return Payload(metadata={"encoding": _JSON}, data=text.encode("utf-8", "backslashreplace"))
 
@@ -350,12 +421,16 @@ def _plain(value: Any, depth: int = 0) -> Any:
         raise ValueError("too deep")
     if isinstance(value, bytes):
         try:
-            data = unpack(value)
+            data = unpacked(value)
         except _DAMAGED:
             data = None
         if not isinstance(data, dict | list):
             return b64encode(value).decode()
         return _plain(data, depth + 1)
+    if isinstance(value, tuple):
+        value = value._asdict()  # type: ignore[attr-defined] # a record
+    if isinstance(value, FlowEngineError):
+        return str(value)
     if isinstance(value, dict):
         return {str(key): _plain(part, depth + 1) for key, part in value.items()}
     return [_plain(part, depth + 1) for part in value] if isinstance(value, list) else value

@@ -30,9 +30,9 @@ from flowengine.engines.temporal.requests import (
     RELEASE,
     RESTING,
     UNPACK,
-    error_as_data,
 )
 from flowengine.errors import Conflict
+from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
 
 _SOON = timedelta(seconds=60)
@@ -93,7 +93,7 @@ class Placing:
         self._queue: str | None = None
         self._open: dict[_Owned, str] = {}
         """The environments that were used → queue of their worker."""
-        self._moved: list[list[Any]] = []
+        self._moved: list[MovedWorkspace] = []
         """`MovedWorkspace`s from another store that no worker has restored yet."""
         self._used = False
         """Whether environments were used since the last release."""
@@ -121,7 +121,7 @@ class Placing:
         queue: str | None,
         used: bool,
         opened: list[list[str]],
-        moved: Sequence[list[Any]] = (),
+        moved: Sequence[MovedWorkspace] = (),
     ) -> None:
         """Continue after an earlier run, or after a move from another store."""
         self._queue, self._used, self._moved = queue, used, [*moved]
@@ -203,10 +203,10 @@ class Placing:
         answer = await self._at_place(UNPACK, [moved], "files of environments from another store")
         if "error" in answer:
             [owned, spec], *_ = wanted.items()
-            _, message, *_ = answer["error"]
+            message = answer["error"].message
             raise EnvironmentsLost(_lost(owned, spec, "EnvironmentUnavailable", message))
-        for scope, owner, *_ in moved:
-            self._open[scope, owner, _ALL] = queue
+        for one in moved:
+            self._open[one.scope, one.owner_id, _ALL] = queue
         self._moved = []
 
     def _at_place(self, activity: str, given: list[Any], summary: str) -> Awaitable[Any]:
@@ -239,7 +239,7 @@ class Placing:
         """Have the files of environments packed that belong to the execution.
 
         Returns:
-            As `answer`, the fields of `MovedWorkspace`s. Or the `error` that prevents it.
+            As `answer`, `MovedWorkspace`s. Or the `error` that prevents it.
         """
         if self._moved:
             return {"answer": self._moved}
@@ -361,8 +361,7 @@ def result_of(activity: workflow.ActivityHandle[Any]) -> Any:
 
 
 def _unpacked(why: str) -> dict[str, Any]:
-    error = Conflict(f"the files of the execution's environments cannot be moved: {why}")
-    return {"error": error_as_data(error)}
+    return {"error": Conflict(f"the files of the execution's environments cannot be moved: {why}")}
 
 
 def _lost(

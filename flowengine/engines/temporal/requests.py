@@ -1,30 +1,10 @@
-"""Requests of a store in Temporal to a workflow, and their encoding as plain data."""
+"""Names and data that a store in Temporal, its workflows and their activities have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from flowengine import errors
-from flowengine.journal.records import (
-    Append,
-    Beginning,
-    ClosedWait,
-    ExecutionHead,
-    ExecutionRecord,
-    FlowGrant,
-    JournalEntry,
-    ListedWait,
-    ListPart,
-    LockOperation,
-    NewExecution,
-    NewGrant,
-    Outgoing,
-    SendResult,
-    StoredWaitPage,
-    Vote,
-    WaitFilter,
-)
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Log, ProcessData
 from flowengine.kernel.graph.compiled import join_secrets, split_secrets
@@ -106,7 +86,10 @@ READS = (
     "waits",
 )
 """Queries. The workflow's own store answers them."""
-WRITES = ("send", "decide")
+VOTES = ("send", "decide")
+"""Updates that the workflow's own store carries out."""
+MOVES = ("leave", "pack")
+"""Updates that move the execution to another store."""
 
 
 def queue_of_needs(labels: Sequence[str]) -> str:
@@ -116,92 +99,6 @@ def queue_of_needs(labels: Sequence[str]) -> str:
         labels: In alphabetical order.
     """
     return f"{QUEUE}-needs-{'+'.join(labels)}"
-
-
-def plain(value: Any) -> Any:
-    """Return records as lists, including nested records. Maps are not changed."""
-    return [plain(part) for part in value] if isinstance(value, tuple | list) else value
-
-
-def error_as_data(error: errors.FlowEngineError) -> list[Any]:
-    """Return an error of a store as data."""
-    standing = getattr(error, "standing", None)
-    kind = (
-        type(standing).__name__
-        if isinstance(standing, ExecutionRecord | FlowGrant | ListedWait)
-        else None
-    )
-    shown = plain(standing) if kind else None
-    return [type(error).__name__, error.message, hint_as_data(error.hint), kind, shown]
-
-
-def hint_as_data(hint: str | None) -> Any:
-    """Return a hint as data, with its wording on each surface."""
-    return [str(hint), hint.cli, hint.http] if isinstance(hint, errors.Hint) else hint
-
-
-def hint_of(data: Any) -> str | None:
-    """Return the hint that `hint_as_data` has returned the data of."""
-    return errors.Hint(*data) if isinstance(data, list) else data
-
-
-def raise_error(data: list[Any]) -> None:
-    """Raise the error that a workflow has returned.
-
-    Raises:
-        FlowEngineError: That error.
-    """
-    name, message, hint, kind, shown = data
-    error_type: type[errors.FlowEngineError] = getattr(errors, name, errors.StoreError)
-    error = error_type(message, hint=hint_of(hint))
-    if isinstance(error, errors.Conflict) and kind is not None:
-        error.standing = _STANDING[kind](shown)
-    raise error
-
-
-def _wait(data: list[Any]) -> ListedWait:
-    return ListedWait(*data)
-
-
-def _record(data: list[Any]) -> ExecutionRecord:
-    return ExecutionRecord(*data)
-
-
-_STANDING: Mapping[str, Callable[[list[Any]], Any]] = {
-    "ExecutionRecord": _record,
-    "FlowGrant": lambda data: FlowGrant(*data),
-    "ListedWait": _wait,
-}
-
-
-def _vote(given: list[Any]) -> list[Any]:
-    by, at, approves, event, gives, uses = given[1]
-    return [given[0], Vote(by, at, approves, event, gives and NewGrant(*gives), uses)]
-
-
-ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
-    "decide": _vote,
-    "open_waits": lambda given: [WaitFilter(*given[0]), tuple(given[1]), given[2]],
-    "refusal_of_decide": _vote,
-    "waits": lambda given: [WaitFilter(*given[0]), *given[1:]],
-}
-"""Method → function that decodes its arguments. Arguments of other methods are plain data."""
-ANSWERS: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("around", "find_wait", "get_flow", "place", "texts"), lambda data: data),
-    "open_waits": lambda data: [_wait(one) for one in data],
-    "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]], data[2]),
-    "undelivered": lambda data: [Outgoing(*item) for item in data],
-    "wait": _wait,
-    "waits": lambda data: StoredWaitPage([_wait(one) for one in data[0]], data[1]),
-    "send": lambda data: SendResult(*data),
-    "decide": lambda data: (data[0], _wait(data[1])),
-}
-"""Method → function that decodes its result."""
-
-
-def new_execution(data: list[Any]) -> NewExecution:
-    """Return the entry of a new execution in lists."""
-    return NewExecution(*data)
 
 
 def run_as_data(run: Run, *, secrets: bool = True) -> list[Any]:
@@ -265,35 +162,3 @@ def run_of(data: list[Any]) -> Run:
 def summary_of(run: Run) -> str:
     """Return the summary of the activities of an attempt, by which users recognize it."""
     return f"{run.address} #{run.attempt}"
-
-
-def append_of(data: list[Any]) -> Append:
-    """Return an append from plain data, without claims and for a store without leases."""
-    append = Append(*data)
-    new = None if append.new is None else NewExecution(*append.new)._replace(owner=None)
-    return append._replace(
-        epoch=0,
-        events=[(at, event) for at, event in append.events],
-        new=new,
-        head=None if append.head is None else ExecutionHead(*append.head),
-        closed=[ClosedWait(*closed) for closed in append.closed],
-        keys=[(signal, key) for signal, key in append.keys],
-        sent=[Outgoing(*sent) for sent in append.sent],
-        claims=(),
-        snapshot=None if append.snapshot is None else (append.snapshot[0], append.snapshot[1]),
-        moved=None if append.moved is None else (append.moved[0], append.moved[1]),
-        lists=[ListPart(*part) for part in append.lists],
-        files=(),
-    )
-
-
-def beginning(data: Mapping[str, Any]) -> Beginning:
-    """Return an execution to start, from plain data."""
-    keys = [(signal, key) for signal, key in data["keys"]]
-    claims = [LockOperation(*claim) for claim in data["claims"]]
-    return Beginning(data["id"], new_execution(data["new"]), keys, data["event"], claims)
-
-
-def beginning_as_data(begin: Beginning) -> dict[str, Any]:
-    """Return an execution to start as plain data."""
-    return {name: plain(value) for name, value in begin._asdict().items()}

@@ -16,13 +16,11 @@ from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from flowengine.engines.temporal.requests import AT_WORK, ATTEMPT, NOT_BEGUN, OUTCOMES
+from flowengine.engines.temporal.requests import ATTEMPT, NOT_BEGUN, OUTCOMES
 from flowengine.errors import StoreError
 
 _MOST_KEPT = 8
 """Number of executions whose replaced attempts are kept in memory."""
-_BEGAN = (*OUTCOMES, AT_WORK, "cut")
-"""Types of events of attempts that have begun, the most informative first."""
 
 
 class _Replaced(NamedTuple):
@@ -63,12 +61,10 @@ class ReplacedAttempts:
         except RPCError:
             self._found.pop(key, None)
             raise
-        found = activities.ended.get(summary, ())
-        runs_of = {await self._kind(replaced): replaced.run for replaced in found}
-        for kind in _BEGAN:
-            if kind in runs_of:
-                how = f"has {kind}" if kind in OUTCOMES else "may have taken effect"
-                return f"{how} in run {runs_of[kind]}"
+        if (found := activities.ended.get(summary)) is not None:
+            kind = await self._kind(found)
+            how = f"has {kind}" if kind in OUTCOMES else "may have taken effect"
+            return f"{how} in run {found.run}"
         if activities.missing:
             return f"may have taken effect: run {activities.missing[0]} was deleted"
         return None
@@ -90,8 +86,8 @@ class _Activities:
     def __init__(self, client: Client, execution: str) -> None:
         self._client = client
         self._execution = execution
-        self.ended: dict[str, list[_Replaced]] = {}
-        """Summary → the activities with it that a worker may have begun."""
+        self.ended: dict[str, _Replaced] = {}
+        """Summary → an activity with it that a worker may have begun, if possible with a result."""
         self.missing: list[str] = []
         """Runs without a history."""
         self._parts: deque[tuple[str, int]] = deque()
@@ -134,7 +130,8 @@ class _Activities:
                 raise
             self.missing.append(run)
         for number, text in scheduled.items():
-            self.ended.setdefault(text, []).append(_Replaced(run, results.get(number)))
+            if number in results or text not in self.ended:
+                self.ended[text] = _Replaced(run, results.get(number))
 
     def _follow(self, event: Any) -> None:
         """Note which run was replaced by the one with an event, or continues it."""

@@ -15,8 +15,8 @@ from temporalio import workflow
 
 from flowengine.engines.temporal.heartbeat import is_too_long
 from flowengine.engines.temporal.objects import VARIABLE
+from flowengine.engines.temporal.payloads import packed
 from flowengine.engines.temporal.requests import MOST_BYTES
-from flowengine.journal.encoding import pack
 from flowengine.sdk.texts.sizes import size_text
 
 LONGEST_HISTORY = 40_000
@@ -55,7 +55,7 @@ class Room:
         """Return whether another run can start with some arguments. Otherwise, this one stays."""
         if not self._is_bounded:
             return True
-        self._start = sum(len(pack(dict(argument))) for argument in start)
+        self._start = sum(len(packed(dict(argument))) for argument in start)
         info = workflow.info()
         length, size = info.get_current_history_length(), info.get_current_history_size()
         last = LARGEST_HISTORY - MOST_BYTES

@@ -7,10 +7,11 @@ is used, and for some days longer. It does not drive executions: it sends them s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
+from inspect import isawaitable
 from typing import Any
 
 from temporalio import workflow
@@ -18,31 +19,24 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from flowengine.engines.memory.records import (
     Claims,
-    KeptClaim,
     MemoryGrants,
     MemoryMessages,
     MemorySchedules,
 )
 from flowengine.engines.temporal.heartbeat import is_too_long
 from flowengine.engines.temporal.objects import VARIABLE
-from flowengine.engines.temporal.requests import (
-    BEGIN,
-    REFUSED,
-    SHARED,
-    START_DUE,
-    error_as_data,
-    hint_of,
-    plain,
-)
-from flowengine.errors import Conflict, FlowEngineError, NotFound, UsageError
-from flowengine.journal.encoding import pack
+from flowengine.engines.temporal.payloads import packed
+from flowengine.engines.temporal.requests import BEGIN, SHARED, START_DUE
+from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.records import (
-    Claimed,
+    Beginning,
+    Deployed,
     FlowGrant,
     InboxMessage,
     LockOperation,
     Scheduled,
     SendResult,
+    SignalStart,
 )
 from flowengine.kernel.notation.accounts import is_account, read_account
 
@@ -94,55 +88,50 @@ def _digest(*parts: str) -> str:
 
 
 class Shared:
-    """The state, as plain data between requests.
+    """The state.
 
     Args:
-        state: As returned by `plain`. Empty: nothing yet.
+        state: As returned by `kept`. Empty: nothing yet.
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        self.members: list[list[Any]] = list(state.get("members", ()))
+        self.members: list[list[Any]] = [*state.get("members", ())]
         """[time of start, id] of each open execution with the key, oldest first."""
-        self.sent: dict[str, list[Any]] = dict(state.get("sent", {}))
-        """Id of a message → execution, packed event."""
+        self.sent: dict[str, SendResult] = dict(state.get("sent", {}))
+        """Id of a message → its result when it is sent again."""
         self.seen: dict[str, int] = dict(state.get("seen", {}))
         """Execution, or run of it that has replaced another one by *Reset* of Temporal → number of
         its last request, because requests can be repeated."""
-        self.deployed: dict[str, list[Any]] = dict(state.get("deployed", {}))
-        """Flow → version, hash, time, signals."""
+        self.deployed: dict[str, tuple[Deployed, list[str]]] = dict(state.get("deployed", {}))
+        """Flow → its current version, and the signals that start it."""
         self.form: bytes | None = state.get("form")
         """A packed flow."""
-        self.schedules = MemorySchedules(Scheduled(*data) for data in state.get("schedules", ()))
+        self.schedules = MemorySchedules(state.get("schedules", ()))
         self.grants = MemoryGrants()
         for grant in state.get("grants", ()):
-            self.grants.keep(FlowGrant(*grant))
+            self.grants.keep(grant)
         self.using: dict[str, str] = dict(state.get("using", {}))
         """Id of a wait → the grant that is about to answer it."""
         self.messages = MemoryMessages()
         self.claims = Claims(self.messages)
-        self.claims.restore(
-            [
-                (lock, [KeptClaim(claim[0], Claimed(*claim[1]), *claim[2:]) for claim in queue])
-                for lock, queue in state.get("claims", ())
-            ]
-        )
+        self.claims.restore(state.get("claims", ()))
         self.claims.used = dict(state.get("used", {}))
         self.claims.limits = dict(state.get("limits", {}))
 
-    def plain(self) -> dict[str, Any]:
-        """Return the state as plain data."""
+    def kept(self) -> dict[str, Any]:
+        """Return what the next run starts with."""
         return {
             "members": self.members,
             "sent": dict([*self.sent.items()][-_MOST_SENT:]),
             "seen": dict([*self.seen.items()][-_MOST_SENT:]),
             "deployed": self.deployed,
             "form": self.form,
-            "schedules": plain(self.schedules.listed()),
-            "grants": plain(self.grants.list_grants(None, None)),
+            "schedules": self.schedules.listed(),
+            "grants": self.grants.list_grants(None, None),
             "using": self.using,
-            "claims": plain(self.claims.all()),
-            "used": plain(self.claims.used),
-            "limits": plain(self.claims.limits),
+            "claims": self.claims.all(),
+            "used": self.claims.used,
+            "limits": self.claims.limits,
         }
 
     def is_used(self, now: int) -> bool:
@@ -158,33 +147,30 @@ class Shared:
 
         Its number identifies it, because it is part of the history of the execution by now.
         """
-        name, number = request.get("run", request["execution"]), request["number"]
+        execution, number = request["execution"], request["number"]
+        name = request.get("run", execution)
         if number <= self.seen.get(name, -1):
             return
         self.seen.pop(name, None)
         self.seen[name] = number
-        _CHANGES[request["do"]](self, request)
-
-    def deploy(self, deployed: list[Any], signals: list[str], schedules: list[Any]) -> None:
-        """Keep the current version of a flow, in place of earlier ones.
-
-        Args:
-            deployed: Flow, version, hash, time.
-            signals: Names of the signals that start it.
-            schedules: [name, next time, when it is due] of each schedule.
-        """
-        flow, version, hash, at = deployed
-        self.deployed[flow] = [version, hash, at, signals]
-        self.schedules.deploy(flow, hash, [(name, time, due) for name, time, due in schedules])
-
-    def replaced(self, flow: str) -> str | None:
-        """Return the form of a flow that is not deployed any more. None: there is none."""
-        kept = self.deployed.get(flow)
-        return None if kept is None else kept[1]
-
-    def keep_form(self, form: bytes | None) -> None:
-        """Keep a packed flow, or none."""
-        self.form = form
+        match request["do"]:
+            case "join":
+                self.join(request["created"], execution)
+            case "leave":
+                self.leave(execution)
+            case "claim":
+                self.claims.write(execution, request["claim"], request["at"])
+            case "end":
+                is_driven, used = request.get("is_driven", False), request.get("used")
+                self.claims.end(execution, request["at"], is_driven=is_driven, used=used)
+            case "grant":
+                self.grants.keep(request["grant"])
+            case "used":
+                grant = self.using.pop(request["wait"])
+                if not request["counts"]:  # the answer to the wait did not
+                    self.grants.give_back(grant)
+            case "form":
+                self.form = request["form"]
 
     def join(self, created: int, execution: str) -> None:
         """Add an execution with the key."""
@@ -195,40 +181,42 @@ class Shared:
         """Remove an execution that no longer has the key."""
         self.members = [member for member in self.members if member[1] != execution]
 
-    def claim(self, execution: str, claims: list[Any], at: int) -> None:
-        """Make or release claims on the lock."""
-        for claim in claims:
-            self.claims.write(execution, LockOperation(*claim), at)
+    def answer(self, what: str, about: str) -> Any:
+        """Return the answer to a query, see `SharedWorkflow.read`."""
+        match what:
+            case "grants":
+                return self.grants.list_grants(about or None, None)
+            case "holder":
+                return self.members[0][1] if self.members else None
+            case "claims":
+                return self.claims.of(about)
+            case "budgets":
+                return self.claims.budgets()
+            case "schedules":
+                return self.schedules.listed(int(about) if about else None)
+            case "deployed":
+                return [kept for _, (kept, _) in sorted(self.deployed.items())]
+            case "starts":
+                return [
+                    SignalStart(flow, kept.hash)
+                    for flow, (kept, signals) in sorted(self.deployed.items())
+                    if about in signals
+                ]
+        return self.form
 
-    def use(self, grant: str, wait: str, at: int) -> bool:
-        """Use a grant for the answer to a wait, and return whether it was usable."""
-        if wait not in self.using:
-            if not self.grants.use(grant, at):
-                return False
-            self.using[wait] = grant
-        return True
 
-    def finish_use(self, wait: str, *, counts: bool) -> None:
-        """Note whether the answer to a wait counts. Otherwise, the grant was not used."""
-        grant = self.using.pop(wait)
-        if not counts:
-            self.grants.give_back(grant)
-
-
-_CHANGES: Mapping[str, Callable[[Shared, Mapping[str, Any]], None]] = {
-    "join": lambda shared, given: shared.join(given["created"], given["execution"]),
-    "leave": lambda shared, given: shared.leave(given["execution"]),
-    "claim": lambda shared, given: shared.claim(given["execution"], given["claims"], given["at"]),
-    "grant": lambda shared, given: shared.grants.keep(FlowGrant(*given["grant"])),
-    "form": lambda shared, given: shared.keep_form(given["form"]),
-    "used": lambda shared, given: shared.finish_use(given["wait"], counts=given["counts"]),
-    "end": lambda shared, given: shared.claims.end(
-        given["execution"],
-        given["at"],
-        is_driven=given.get("is_driven", False),
-        used=given.get("used"),
-    ),
-}
+ASKED = (
+    "begin",
+    "deploy",
+    "move_schedule",
+    "release",
+    "reserve",
+    "revoke",
+    "send",
+    "undeploy",
+    "use",
+)
+"""The requests that get an answer: methods of `SharedWorkflow`."""
 
 
 @workflow.defn(name=SHARED)
@@ -267,8 +255,8 @@ class SharedWorkflow:
                     await self._forward_grant(message)
             if self._is_due:
                 await self._start_due()
-            if self._is_long() and workflow.all_handlers_finished() and not self._is_asked():
-                workflow.continue_as_new(self._shared.plain())
+            if self._is_long() and workflow.all_handlers_finished() and not self._arrived():
+                workflow.continue_as_new(self._shared.kept())
 
     @workflow.signal
     def change(self, requests: list[Any]) -> None:
@@ -278,147 +266,140 @@ class SharedWorkflow:
             self._end_reservation(request["execution"])
 
     @workflow.update
-    async def send(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Forward a message to the oldest open execution with the key, or start one."""
+    async def ask(self, what: str, given: list[Any]) -> dict[str, Any]:
+        """Carry out a request, one after the other, and return its `answer` or its `error`."""
+        if what not in ASKED:
+            raise ApplicationError(f"there is no {what}", type="UsageError")
         async with self._turn:
             try:
-                return {"answer": plain(await self._sent(request))}
+                answer = getattr(self, what)(*given)
+                return {"answer": await answer if isawaitable(answer) else answer}
             except FlowEngineError as error:
-                return {"error": error_as_data(error)}
+                return {"error": error}
 
-    @send.validator
-    def _may_send(self, request: dict[str, Any]) -> None:
-        """Refuse a message that was sent before, so that it leaves no event in the history."""
-        before = self._before(request["id"])
-        if before is not None:
-            raise ApplicationError("sent before", {"answer": plain(before)}, type=REFUSED)
+    @workflow.query
+    def read(self, what: str, about: str) -> Any:
+        """Return the oldest execution with the key, claims, grants, flows, or schedules."""
+        return self._shared.answer(what, about)
 
-    @workflow.update
-    async def begin(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Start an execution with claims on the lock, unless the lock refuses them."""
-        shared, execution = self._shared, request["begin"]["id"]
-        async with self._turn:
-            claims = [LockOperation(*claim) for claim in request["claims"]]
-            rejected = shared.claims.rejected_by(execution, claims)
-            if rejected is not None:
-                return {"answer": [*rejected]}
-            shared.claim(execution, request["claims"], request["at"])
-            locks = sorted({claim.lock for claim in claims})
-            await self._begin({**request["begin"], "flow": request["flow"], "locks": locks})
-        return {"answer": None}
+    # Requests with an answer
 
-    @workflow.update
-    def reserve(self, execution: str, claims: list[Any], at: int) -> dict[str, Any]:
+    async def send(self, request: dict[str, Any]) -> SendResult:
+        """Forward a message to the oldest open execution with the key, or start one."""
+        id, event, begin = request["id"], request["event"], request["begin"]
+        shared = self._shared
+        if id in shared.sent:
+            return shared.sent[id]
+        message = {"event": event, "at": request["at"], "id": forwarded_id(request["name"], id)}
+        while shared.members:
+            execution = shared.members[0][1]
+            if await _signal(execution, message):
+                shared.sent[id] = SendResult(0, execution, False, event=event)
+                return shared.sent[id]._replace(first=True)
+            shared.leave(execution)  # it has ended
+        if begin is None:
+            raise NotFound("no open execution has the key")
+        await self._begin(begin)
+        shared.join(begin.new.created_at, begin.id)
+        shared.sent[id] = SendResult(0, begin.id, False, event=begin.event)
+        return shared.sent[id]._replace(first=True, began=True)
+
+    async def begin(self, beginning: Beginning, flow: bytes) -> Any:
+        """Start an execution with claims on the lock, unless the lock refuses them.
+
+        Returns:
+            The lock that refuses, and the execution that holds it. None: it was started.
+        """
+        claims, id, claimed = self._shared.claims, beginning.id, beginning.claims
+        rejected = claims.rejected_by(id, claimed)
+        if rejected is not None:
+            return rejected
+        for claim in claimed:
+            claims.write(id, claim, beginning.new.created_at)
+        locks = sorted({claim.lock for claim in claimed})
+        await self._begin(beginning._replace(claims=()), locks, flow)
+        return None
+
+    def reserve(self, execution: str, claims: list[LockOperation], at: int) -> Any:
         """Make claims of an execution that is to be started, unless the lock refuses them.
 
         Once started, it makes the same claims. Until then, or for a while, it receives no
         grant. The claims of one that was not started are released at the first grant.
+
+        Returns:
+            The lock that refuses, and the execution that holds it. None: the claims are made.
         """
-        made = [LockOperation(*claim) for claim in claims]
-        rejected = self._shared.claims.rejected_by(execution, made)
+        shared = self._shared
+        rejected = shared.claims.rejected_by(execution, claims)
         if rejected is not None:
-            return {"answer": [*rejected]}
-        known = {kept.execution for claim in made for kept in self._shared.claims.of(claim.lock)}
+            return rejected
+        known = {kept.execution for claim in claims for kept in shared.claims.of(claim.lock)}
         if execution not in known:
             self._reserved[execution] = asyncio.create_task(self._expire(execution))
-        self._shared.claim(execution, claims, at)
-        return {"answer": None}
+        for claim in claims:
+            shared.claims.write(execution, claim, at)
+        return None
 
-    @workflow.update
     def release(self, execution: str, at: int) -> None:
         """Release the claims of an execution that was not started."""
         if self._end_reservation(execution):
             self._shared.claims.end(execution, at, used={})
 
-    @workflow.update
     async def deploy(
-        self, deployed: list[Any], signals: list[str], schedules: list[Any], most: int
+        self, deployed: Deployed, signals: list[str], schedules: list[Any], most: int
     ) -> None:
-        """Keep the current version of a flow. See `Shared.deploy`.
+        """Keep the current version of a flow, in place of earlier ones.
 
         Args:
-            deployed: See there.
-            signals: The same.
-            schedules: The same.
-            most: Maximum bytes of all deployed flows, without their forms.
+            deployed: The version.
+            signals: Names of the signals that start it.
+            schedules: [name, next time, when it is due] of each schedule.
+            most: Maximum bytes of all deployed flows, without their forms: with more, the history
+                could not be continued in another one.
         """
-        async with self._turn:
-            old = self._shared.replaced(deployed[0])
-            self._shared.deploy(deployed, signals, schedules)
-            self._set_alarm()
-            if old != deployed[2]:
-                await self._forget(old)
-
-    @deploy.validator
-    def _may_deploy(
-        self, deployed: list[Any], signals: list[str], schedules: list[Any], most: int
-    ) -> None:
-        """Refuse a flow with which the history could not be continued in another one."""
-        size = len(pack([self._shared.plain(), deployed, signals, schedules]))
-        if size > most and deployed[0] not in self._shared.deployed:
-            count = len(self._shared.deployed)
-            error = UsageError(
-                f"another deployed flow does not fit beside {count}",
+        shared, flow = self._shared, deployed.flow
+        old = shared.deployed.get(flow)
+        size = len(packed([shared.kept(), deployed, signals, schedules]))
+        if size > most and old is None:
+            raise UsageError(
+                f"another deployed flow does not fit beside {len(shared.deployed)}",
                 hint=f"set ${VARIABLE} for all processes, or undeploy a flow",
             )
-            raise ApplicationError("no room", {"error": error_as_data(error)}, type=REFUSED)
+        shared.deployed[flow] = deployed, signals
+        shared.schedules.deploy(flow, deployed.hash, schedules)
+        self._set_alarm()
+        if old is not None and old[0].hash != deployed.hash:
+            await self._forget(old[0].hash)
 
-    @workflow.update
     async def undeploy(self, flow: str) -> None:
         """Remove a deployed flow."""
-        async with self._turn:
-            old = self._shared.replaced(flow)
-            self._shared.deployed.pop(flow, None)
-            self._shared.schedules.undeploy(flow)
-            self._set_alarm()
-            await self._forget(old)
-
-    @workflow.update
-    def move_schedule(self, scheduled: list[Any], time: int, due: int | None) -> dict[str, Any]:
-        """Move a schedule to another time, unless that was done already."""
-        moved = self._shared.schedules.move(Scheduled(*scheduled), time, due)
+        old = self._shared.deployed.pop(flow, None)
+        self._shared.schedules.undeploy(flow)
         self._set_alarm()
-        return {"answer": moved}
+        if old is not None:
+            await self._forget(old[0].hash)
 
-    @workflow.update
-    def use(self, grant: str, wait: str, at: int) -> dict[str, Any]:
-        """Use a grant for the answer to a wait, if it is usable."""
-        return {"answer": self._shared.use(grant, wait, at)}
+    def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
+        """Move a schedule to another time, unless that was done already."""
+        moved = self._shared.schedules.move(scheduled, time, due)
+        self._set_alarm()
+        return moved
 
-    @workflow.update
-    def revoke(self, grant: str, by: str) -> dict[str, Any]:
-        try:
-            return {"answer": plain(self._shared.grants.revoke(grant, by))}
-        except FlowEngineError as error:
-            return {"error": error_as_data(error)}
+    def use(self, grant: str, wait: str, at: int) -> bool:
+        """Use a grant for the answer to a wait, and return whether it was usable."""
+        using, grants = self._shared.using, self._shared.grants
+        if wait not in using and grants.use(grant, at):
+            using[wait] = grant
+        return wait in using
 
-    @workflow.query
-    def read(self, what: str, about: str) -> Any:
-        """Return the oldest execution with the key, claims, grants, flows, or schedules."""
-        shared = self._shared
-        if what == "grants":
-            return plain(shared.grants.list_grants(about or None, None))
-        if what == "holder":
-            return shared.members[0][1] if shared.members else None
-        if what == "claims":
-            return plain(shared.claims.of(about))
-        if what == "budgets":
-            return plain(shared.claims.budgets())
-        if what == "schedules":
-            return plain(shared.schedules.listed(int(about) if about else None))
-        flows = sorted(shared.deployed.items())
-        if what == "deployed":
-            return [[flow, *kept[:3]] for flow, kept in flows]
-        if what == "starts":
-            return [[flow, kept[1]] for flow, kept in flows if about in kept[3]]
-        return shared.form
+    def revoke(self, grant: str, by: str) -> FlowGrant:
+        """Revoke a grant."""
+        return self._shared.grants.revoke(grant, by)
 
     # Internals
 
-    async def _forget(self, hash: str | None) -> None:
-        """Have the form of a flow forgotten that is not deployed any more. None: there is none."""
-        if hash is None:
-            return
+    async def _forget(self, hash: str) -> None:
+        """Have the form of a flow forgotten that is not deployed any more."""
         request = {"do": "form", "form": None, "execution": STARTS, "number": workflow.time_ns()}
         with suppress(FailureError):  # it has ended
             form = workflow.get_external_workflow_handle(form_workflow(hash))
@@ -471,50 +452,23 @@ class SharedWorkflow:
         arrived = self._shared.messages.arrived(0)
         return [message for message in arrived if message.execution not in self._reserved]
 
-    def _is_asked(self) -> bool:
-        return bool(self._arrived())
-
     def _is_long(self) -> bool:
         info = workflow.info()
         length = info.get_current_history_length()
         return info.is_continue_as_new_suggested() or is_too_long(length, info.task_timeout)
 
     def _has_work(self) -> bool:
-        if self._is_asked() or self._is_due:
+        if self._arrived() or self._is_due:
             return True
         return self._is_long() and workflow.all_handlers_finished()
 
-    def _before(self, id: str) -> SendResult | None:
-        before = self._shared.sent.get(id)
-        return None if before is None else SendResult(0, before[0], False, event=before[1])
-
-    async def _sent(self, request: dict[str, Any]) -> SendResult:
-        id, event, begin = request["id"], request["event"], request["begin"]
-        before = self._before(id)
-        if before is not None:
-            return before
-        shared = self._shared
-        message = {"event": event, "at": request["at"], "id": forwarded_id(request["name"], id)}
-        while shared.members:
-            execution = shared.members[0][1]
-            if await _signal(execution, message):
-                shared.sent[id] = [execution, event]
-                return SendResult(0, execution, True, event=event)
-            shared.leave(execution)  # it has ended
-        if begin is None:
-            raise NotFound("no open execution has the key")
-        await self._begin(begin)
-        shared.join(begin["new"][3], begin["id"])
-        shared.sent[id] = [begin["id"], begin["event"]]
-        return SendResult(0, begin["id"], True, True, begin["event"])
-
-    async def _begin(self, begin: dict[str, Any]) -> None:
-        """Start an execution. Its id makes this idempotent."""
-        refusal = await workflow.execute_activity(
-            BEGIN, begin, start_to_close_timeout=_PATIENCE, retry_policy=None
+    async def _begin(self, *given: Any) -> None:
+        """Start an execution, see `Sharing.begin`. Its id makes this idempotent."""
+        begun = await workflow.execute_activity(
+            BEGIN, args=given, start_to_close_timeout=_PATIENCE, retry_policy=None
         )
-        if refusal is not None:
-            raise Conflict(refusal[0], hint=hint_of(refusal[1]))
+        if "error" in begun:
+            raise begun["error"]
 
     async def _forward_grant(self, message: InboxMessage) -> None:
         """Notify an execution that it was granted the lock, or must be cancelled."""

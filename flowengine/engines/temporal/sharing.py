@@ -13,18 +13,10 @@ from flowengine.engines.executions.parts import RECEIVER
 from flowengine.engines.host import Host
 from flowengine.engines.infos import ScheduledStart
 from flowengine.engines.messages import delivered
-from flowengine.engines.temporal.requests import (
-    BEGIN,
-    SHARE,
-    START_DUE,
-    USE,
-    WANTED,
-    beginning,
-    hint_as_data,
-)
+from flowengine.engines.temporal.requests import BEGIN, SHARE, START_DUE, USE, WANTED
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.journal.records import Outgoing
+from flowengine.journal.records import Beginning, Outgoing
 
 
 class Sharing:
@@ -44,25 +36,25 @@ class Sharing:
         self._tell = tell
 
     @activity.defn(name=BEGIN)
-    async def begin(self, begin: dict[str, Any]) -> list[Any] | None:
-        """Start an execution unless its id exists.
+    async def begin(
+        self, beginning: Beginning, locks: list[str] | None = None, flow: bytes = b""
+    ) -> dict[str, Any]:
+        """Start an execution unless its id exists, or return the `error` that prevents it.
 
-        Returns:
-            Why it cannot start, and a hint. None: it was started.
+        Args:
+            beginning: The execution.
+            locks: The locks on which it has claims already. None: it makes those of `beginning`.
+            flow: With locks, its compiled flow, packed.
         """
         try:
-            await asyncio.to_thread(self._begin, begin)
+            if locks is None:
+                await asyncio.to_thread(self._store.begin, beginning)
+            else:
+                self._store.put_flow(beginning.new.hash, flow)
+                await asyncio.to_thread(self._store.begin_with, beginning, locks)
         except Conflict as error:
-            return [error.message, hint_as_data(error.hint)]
-        return None
-
-    def _begin(self, begin: dict[str, Any]) -> None:
-        if "locks" not in begin:
-            self._store.begin(beginning(begin))
-            return
-        new = beginning(begin)
-        self._store.put_flow(new.new.hash, begin["flow"])
-        self._store.begin_with(new, begin["locks"])
+            return {"error": error}
+        return {}
 
     @activity.defn(name=SHARE)
     async def share(self, requests: list[Any]) -> list[Any]:
@@ -74,7 +66,7 @@ class Sharing:
         refused: list[Any] = []
         for request in requests:
             if request["do"] == "deliver":
-                message = Outgoing(*request["message"])
+                message = request["message"]
                 refused.append([message.number, await asyncio.to_thread(self._delivered, message)])
             elif request["do"] == "refer":
                 await asyncio.to_thread(self._store.refer, request["execution"], request["files"])

@@ -71,9 +71,8 @@ from flowengine.engines.temporal.past import (
     newest_task_failure,
     replayed,
 )
-from flowengine.engines.temporal.payloads import ByReference, Codec, PayloadPage
+from flowengine.engines.temporal.payloads import ByReference, Codec, PayloadPage, packed
 from flowengine.engines.temporal.requests import (
-    ANSWERS,
     MOST_BYTES,
     MOST_BYTES_BY_REFERENCE,
     QUEUE,
@@ -81,10 +80,6 @@ from flowengine.engines.temporal.requests import (
     RESTING,
     SHARED,
     WORKFLOW,
-    beginning_as_data,
-    new_execution,
-    plain,
-    raise_error,
 )
 from flowengine.engines.temporal.room import LARGEST_START
 from flowengine.engines.temporal.shared import (
@@ -146,6 +141,7 @@ from flowengine.journal.refusals import (
 )
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
 from flowengine.journal.store import Durability, ExecutionCopy, MovedWorkspace
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.waiting.approvals import EVENTS as HANDS
 from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.texts.visible_text import one_line
@@ -233,8 +229,11 @@ class TemporalStore:
         if hash not in self._flows:
             flow = None
             if hash in self._of_hash:
-                flow = self._call(self._first_flow(self._of_hash[hash], hash))
-            flow = flow or self._deployed_form(hash) or self._upgraded_flow(hash)
+                start = self._call(self._first_input(self._of_hash[hash]))
+                form = {start["new"].hash: start["flow"], **start.get("flows", {})}.get(hash)
+                flow = None if form is None else pack(form)
+            flow = flow or self._shared(form_workflow(hash), "form", "")
+            flow = flow or self._upgraded_flow(hash)
             if flow is None:
                 raise NotFound(f"flow {hash} does not exist in {self.location}")
             self._flows[hash] = flow
@@ -268,7 +267,7 @@ class TemporalStore:
     ) -> None:
         """Record the current version of a flow. Earlier versions are not kept."""
         most = LARGEST_START if self.objects is None else MOST_BYTES_BY_REFERENCE
-        given = [[*deployed], [*signals], plain([*schedules]), most]
+        given = [deployed, [*signals], [*schedules], most]
         self._keep_form(deployed.hash)
         self._call(self._ask(STARTS, "deploy", given))
         self._keep_form(deployed.hash)  # another version may have taken its place meanwhile
@@ -280,26 +279,24 @@ class TemporalStore:
         request = {"do": "form", "form": form, "execution": os.urandom(16).hex(), "number": 0}
         self._call(self._change(form_workflow(hash), request))
 
-    def _deployed_form(self, hash: str) -> bytes | None:
-        form: bytes | None = self._shared(form_workflow(hash), "form", "")
-        return form
-
     def undeploy(self, flow: str, version: str | None = None) -> None:
         self._call(self._ask(STARTS, "undeploy", [flow]))
 
     def deployed(self, flow: str | None = None) -> list[Deployed]:
-        every = [Deployed(*data) for data in self._shared(STARTS, "deployed", "") or ()]
+        every: list[Deployed] = self._shared(STARTS, "deployed", "") or []
         return [deployed for deployed in every if flow in (None, deployed.flow)]
 
     def starts(self, signal: str) -> list[SignalStart]:
-        return [SignalStart(*data) for data in self._shared(STARTS, "starts", signal) or ()]
+        found: list[SignalStart] = self._shared(STARTS, "starts", signal) or []
+        return found
 
     def schedules(self, until: int | None = None) -> list[Scheduled]:
-        rows = self._shared(STARTS, "schedules", "" if until is None else str(until))
-        return [Scheduled(*data) for data in rows or ()]
+        about = "" if until is None else str(until)
+        found: list[Scheduled] = self._shared(STARTS, "schedules", about) or []
+        return found
 
     def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
-        return bool(self._call(self._ask(STARTS, "move_schedule", [[*scheduled], time, due])))
+        return bool(self._call(self._ask(STARTS, "move_schedule", [scheduled, time, due])))
 
     # -- executions
 
@@ -370,12 +367,12 @@ class TemporalStore:
 
     def holder(self, execution: str, now: int) -> Owner | None:
         """Return an owner while attempts are running. Workers take over from each other."""
-        is_held = self._call(self._is_held(execution))
+        memo = self._call(self._memo(execution))
+        is_held = HEAD in memo and memo[HEAD][0] == "running"
         return Owner("temporal", 0, 0, self.location, "") if is_held else None
 
-    async def _is_held(self, execution: str) -> bool:
-        memo = await (await self._described(execution)).memo()
-        return HEAD in memo and bool(memo[HEAD][0] == "running")
+    async def _memo(self, execution: str) -> Mapping[str, Any]:
+        return await (await self._described(execution)).memo()
 
     def deaths(self, execution: str, now: int) -> int:
         return 0  # Temporal gives an execution to another worker
@@ -441,18 +438,25 @@ class TemporalStore:
 
         A query of its size, however long the execution is.
         """
-        data: dict[str, Any] = unpack(self._read(id, "around", unit))
-        return data
+        parts: dict[str, Any] = self._read(id, "around", unit)
+        return parts
 
     # -- messages and decisions
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
         for content, name in files:
             self.files.put(beginning.id, content, name)
-        if beginning.claims:
-            self._begin_bounded(beginning)
-        else:
+        if not beginning.claims:
             self.begin_with(beginning, [])
+        elif not self._call(self._exists(beginning.id)):
+            # The workflow of the lock starts it, so that nothing happens between claim and start.
+            given = [beginning, self.get_flow(beginning.new.hash)]
+            rejected = self._call(
+                self._ask(lock_workflow(beginning.claims[0].lock), "begin", given)
+            )
+            if rejected is not None:
+                lock, holder = rejected
+                raise not_free(lock, holder, self.execution(holder))
 
     def begin_with(self, beginning: Beginning, locks: Sequence[str]) -> None:
         """Start an execution unless its id exists.
@@ -468,9 +472,9 @@ class TemporalStore:
             "flow": flow,
             "id": beginning.id,
             "most": self.most_bytes,
-            "new": plain(beginning.new),
+            "new": beginning.new,
             "event": beginning.event,
-            "keys": plain(beginning.keys),
+            "keys": [*beginning.keys],
             "locks": locks,
         }
         self._call(self._begun(start, {}, WorkflowIDReusePolicy.REJECT_DUPLICATE))
@@ -488,7 +492,7 @@ class TemporalStore:
         """
         events = [unpack(event) for event in queue]
         forms = {*append.forms, *(event["after"] for event in events if "after" in event)}
-        past: dict[str, Any] = {"append": plain([*append]), "queue": [*queue]}
+        past: dict[str, Any] = {"append": append, "queue": [*queue]}
         reuse, replaced = WorkflowIDReusePolicy.REJECT_DUPLICATE, list[str]()
         if append.new is not None and append.new.files_of:
             if append.new.files_of == id:
@@ -508,39 +512,35 @@ class TemporalStore:
             new, reuse = driver.start["new"], WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
             forms |= {*past["copy"]["journal"]["forms"], driver.execution.linked.hash}
         else:
-            new = plain(append.new)
+            new = append.new
         start = {
-            "flow": unpack(self.get_flow(new[2])),
+            "flow": unpack(self.get_flow(new.hash)),
             "flows": {hash: unpack(self.get_flow(hash)) for hash in sorted(forms)},
             "id": id,
             "most": self.most_bytes,
             "new": new,
             "past": past,
+            "claims": _repeated(append.claims),
         }
         head = ["running", append.at, None, None]
-        locks = self._reserve(id, append)
-        again = [
-            claim._replace(then="cancel" if claim.cancel else "queue") for claim in append.claims
-        ]
-        past["claims"] = plain(again)
+        locks = self._reserve(id, append.claims, append.at)
         if not self._call(self._begun(start, {HEAD: head}, reuse)):
             self._release(id, locks, append.at)
             raise Conflict(f"execution {id} exists, or is open", hint=Hint(f"flowengine show {id}"))
         self._call(self._remove_runs(id, replaced))
 
-    def _reserve(self, id: str, append: Append) -> list[str]:
+    def _reserve(self, id: str, claims: Sequence[LockOperation], at: int) -> list[str]:
         """Make the claims of an execution that is to be started, and return their locks.
 
         Raises:
             Conflict: A lock that it held is not free.
         """
         locks: list[str] = []
-        for lock in sorted({claim.lock for claim in append.claims}):
-            claims = plain([claim for claim in append.claims if claim.lock == lock])
-            request = self._ask(lock_workflow(lock), "reserve", [id, claims, append.at])
-            rejected = self._call(request)
+        for lock in sorted({claim.lock for claim in claims}):
+            given = [id, [claim for claim in claims if claim.lock == lock], at]
+            rejected = self._call(self._ask(lock_workflow(lock), "reserve", given))
             if rejected is not None:
-                self._release(id, locks, append.at)
+                self._release(id, locks, at)
                 _, holder = rejected
                 raise not_free(lock, holder, self.execution(holder))
             locks.append(lock)
@@ -551,32 +551,17 @@ class TemporalStore:
         for lock in locks:
             self._call(self._ask(lock_workflow(lock), "release", [id, at]))
 
-    def upgrade(self, id: str, event: bytes, seq: int) -> bool:
+    def upgrade(self, id: str, event: Any, seq: int) -> bool:
         """Continue an execution with another form of its flow, and return whether it does.
 
         Args:
             id: Its id.
-            event: The packed event that moves it.
+            event: The event that moves it.
             seq: Number of events for which the move was checked. With more, it is not made.
         """
-        flow = unpack(self.get_flow(unpack(event)["after"]))
+        flow = unpack(self.get_flow(event["after"]))
         check_supported(flow)
-        return self._call(self._upgraded(id, event, flow, seq))
-
-    async def _upgraded(self, id: str, event: bytes, flow: Any, seq: int) -> bool:
-        handle = await self._connection.handle(id)
-        given, name = [event, ByReference(flow), seq], os.urandom(16).hex()
-        try:
-            is_moved: bool = await self._connection.answer(
-                lambda: handle.execute_update("upgrade", args=given, id=name, rpc_timeout=PATIENCE)
-            )
-        except WorkflowUpdateRPCTimeoutOrCancelledError:
-            raise self._connection.no_worker() from None
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return False
-        return is_moved
+        return bool(self._write(id, "upgrade", event, seq, flow=flow))
 
     async def _ended(self, id: str) -> WorkflowDriver:
         return await self._left_by(await self._described(id))
@@ -597,8 +582,8 @@ class TemporalStore:
 
         If no worker has ever run, the search attributes are added first.
         """
-        check_listed(new_execution(start["new"]))
-        self._check_size(len(pack(start)), "flow, inputs and past of the execution have")
+        check_listed(start["new"])
+        self._check_size(len(packed(start)), "flow, inputs and past of the execution have")
         try:
             return await self._start(start, memo, reuse)
         except RPCError as error:
@@ -623,7 +608,7 @@ class TemporalStore:
     async def _start(
         self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
     ) -> bool:
-        new, client = new_execution(start["new"]), await self._connection.client()
+        new, client = start["new"], await self._connection.client()
         start = dict(start)
         flow = start.pop("flow")
         try:
@@ -690,7 +675,8 @@ class TemporalStore:
             answer = await self._answer(record.id, "sent", [record.id, message_id], _SOON)
         except (RPCError, StoreError):
             return None
-        return None if answer is None else SendResult(*answer)
+        sent: SendResult | None = answer
+        return sent
 
     def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
         execution = self._execution_of(wait)
@@ -700,35 +686,16 @@ class TemporalStore:
 
     def inbox(self, execution: str) -> list[InboxMessage]:
         """Return what starts an execution until a worker begins it. It takes the rest at once."""
-        return self._call(self._inbox(execution))
-
-    async def _inbox(self, execution: str) -> list[InboxMessage]:
-        if HEAD in await (await self._described(execution)).memo():
+        if HEAD in self._call(self._memo(execution)):
             return []
-        start = await self._first_input(execution)
-        return [InboxMessage(1, execution, start["new"][3], start["event"])]
+        start = self._call(self._first_input(execution))
+        return [InboxMessage(1, execution, start["new"].created_at, start["event"])]
 
     def arrived(self, after: int) -> list[InboxMessage]:
         return []  # a workflow takes its messages at once
 
     def changes(self) -> int:
         raise unsupported("drivers in other processes than its workers")
-
-    def _begin_bounded(self, beginning: Beginning) -> None:
-        """Start an execution by the workflow of the lock that it claims, unless its id exists."""
-        if self._call(self._exists(beginning.id)):
-            return
-        locks = sorted({claim.lock for claim in beginning.claims})
-        request = {
-            "begin": beginning_as_data(beginning._replace(claims=())),
-            "claims": plain([*beginning.claims]),
-            "at": beginning.new.created_at,
-            "flow": self.get_flow(beginning.new.hash),
-        }
-        rejected = self._call(self._ask(lock_workflow(locks[0]), "begin", [request]))
-        if rejected is not None:
-            lock, holder = rejected
-            raise not_free(lock, holder, self.execution(holder))
 
     # -- shared between executions
 
@@ -740,7 +707,7 @@ class TemporalStore:
         return messages
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
-        found = [FlowGrant(*data) for data in self._shared(GRANTS, "grants", flow or "") or ()]
+        found: list[FlowGrant] = self._shared(GRANTS, "grants", flow or "") or []
         return [grant for grant in found if tool in (None, grant.tool)]
 
     def use_grant(self, grant: str, wait: str, at: int) -> bool:
@@ -751,13 +718,12 @@ class TemporalStore:
         return bool(self._call(self._ask(GRANTS, "use", [grant, wait, at])))
 
     def claims(self, lock: str) -> list[Claimed]:
-        found = self._shared(lock_workflow(lock), "claims", lock)
-        return [Claimed(*data) for data in found or ()]
+        found: list[Claimed] = self._shared(lock_workflow(lock), "claims", lock) or []
+        return found
 
     def budgets(self) -> list[UsedBudget]:
         ids: list[str] = self._call(self._listing.shared(BUDGETS))
-        found = [data for id in ids for data in self._shared(id, "budgets", "") or ()]
-        return sorted(UsedBudget(*data) for data in found)
+        return sorted(used for id in ids for used in self._shared(id, "budgets", "") or ())
 
     def send_keyed(
         self,
@@ -768,14 +734,12 @@ class TemporalStore:
         message_id: str,
         begin: Beginning | None = None,
     ) -> SendResult:
-        begun = None if begin is None else beginning_as_data(begin)
         name = f"{signal} {key}"
-        request = {"event": event, "at": at, "id": message_id, "begin": begun, "name": name}
+        request = {"event": event, "at": at, "id": message_id, "begin": begin, "name": name}
         try:
-            answer = self._call(self._ask(key_workflow(signal, key), "send", [request]))
+            sent: SendResult = self._call(self._ask(key_workflow(signal, key), "send", [request]))
         except NotFound:
             raise _no_key(signal, key) from None
-        sent = SendResult(*answer)
         self._note_sent(sent.execution, at)
         return sent
 
@@ -816,10 +780,11 @@ class TemporalStore:
         raise unsupported("messages between executions from outside a worker")
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
-        return FlowGrant(*self._call(self._ask(GRANTS, "revoke", [grant, by])))
+        revoked: FlowGrant = self._call(self._ask(GRANTS, "revoke", [grant, by]))
+        return revoked
 
-    async def _ask(self, id: str, update: str, arguments: list[Any]) -> Any:
-        """Send an update to what executions share, and return the answer."""
+    async def _ask(self, id: str, what: str, given: list[Any]) -> Any:
+        """Request something of what executions share (see `ASKED`), and return the answer."""
         client, name = await self._connection.client(), os.urandom(16).hex()
 
         async def asked() -> Any:
@@ -833,32 +798,32 @@ class TemporalStore:
             )
             start._workflow_handle.add_done_callback(lambda it: it.cancelled() or it.exception())
             return await client.execute_update_with_start_workflow(
-                update,
-                args=arguments,
+                "ask",
+                args=[what, given],
                 start_workflow_operation=start,
                 id=name,  # repeated, it counts once
                 rpc_timeout=PATIENCE,
             )
 
         try:
-            answer = await self._connection.answer(asked)
+            return _answer_of(await self._connection.answer(asked))
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             raise self._connection.no_worker() from None
         except WorkflowUpdateFailedError as error:
-            answer = _refusal(error)
-        return None if answer is None else _answer_of(answer)
+            return _answer_of(_refusal(error))
 
     def _shared(self, id: str, what: str, about: str) -> Any:
         """Query what executions share. None: nothing."""
-        return self._call(self._shared_async(id, what, about))
 
-    async def _shared_async(self, id: str, what: str, about: str) -> Any:
-        try:
-            return await self._connection.read(id, what, about)
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return None
-            raise
+        async def read() -> Any:
+            try:
+                return await self._connection.read(id, what, about)
+            except RPCError as error:
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    return None
+                raise
+
+        return self._call(read())
 
     # -- artifacts
 
@@ -937,7 +902,8 @@ class TemporalStore:
         if described.status != WorkflowExecutionStatus.RUNNING:
             record = self.execution(id)
             raise ended(record)
-        driver = self._call(self._replayed(id, described.run_id))
+        client = self._call(self._connection.client())
+        driver = self._call(replayed(client, id, described.run_id))
         flow = driver.start["flow"]
         if driver.over or not driver.quiet or driver.execution.state["status"] not in RESTING:
             raise Conflict(f"execution {id} is running", hint="move it when it waits")
@@ -947,7 +913,7 @@ class TemporalStore:
         if first:
             earlier = [[*event] for event in self.events(id, 0, first)]
             journal |= {"first": 0, "entries": earlier + journal["entries"]}
-        flows = {driver.start["new"][2]: flow, **driver.start.get("flows", {})}
+        flows = {driver.start["new"].hash: flow, **driver.start.get("flows", {})}
         files = [*driver.texts] if self.objects is None else self.objects.digests_of(id)
         packed = {hash: pack(compiled) for hash, compiled in flows.items()}
         return ExecutionCopy(data, packed, files, driver.mark)
@@ -963,9 +929,6 @@ class TemporalStore:
             for claim in claims
         ]
 
-    async def _replayed(self, id: str, run: str) -> WorkflowDriver:
-        return await replayed(await self._connection.client(), id, run)
-
     def hold_copy(self, copy: ExecutionCopy) -> None:
         journal = copy.data["journal"]
         record = ExecutionRecord(*journal["record"])
@@ -975,32 +938,29 @@ class TemporalStore:
             check_started(unpack(journal["entries"][0][2]))
         if copy.files or copy.workspaces:
             _ = self.files  # raises the error if there is none
-        claims = copy.data["claims"]
+        claims = [LockOperation(*claim) for claim in copy.data["claims"]]
         start = {
             "flow": flows.pop(record.hash),
             "flows": flows,
             "id": record.id,
             "most": self.most_bytes,
-            "new": plain(new_of(record)),
+            "new": new_of(record),
+            "claims": claims,
             "past": {
                 "copy": _with_own_messages(copy.data),
-                "claims": claims,
                 # More than those with which it was here before.
                 "outgoing": [time.time_ns() // 1_000_000, []],
-                "placing": [None, False, [], plain([*copy.workspaces])],
+                "placing": [None, False, [], [*copy.workspaces]],
             },
             "held": True,
         }
         head = ExecutionHead(record.status, record.changed_at, record.due)
-        append = Append(
-            record.id, 0, 0, head=head, claims=[LockOperation(*claim) for claim in claims]
-        )
         reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
         self._call(self._end_held(record.id))
-        locks = self._reserve(record.id, append)
+        locks = self._reserve(record.id, claims, head.at)
         memo = {HEAD: [*head[:3], None], HELD: copy.source or True}
         if not self._call(self._begun(start, memo, reuse)):
-            self._release(record.id, locks, append.at)
+            self._release(record.id, locks, head.at)
             raise Conflict(f"execution {record.id} exists in {self.location}")
 
     async def _is_waiting_to_be_driven(self, id: str) -> bool:
@@ -1023,48 +983,34 @@ class TemporalStore:
         return ObjectWorkspaces(lambda: self.files, self._packed)
 
     def _packed(self, id: str, mark: Sequence[int]) -> list[MovedWorkspace] | None:
-        answer = self._call(self._moved_by("pack", id, [*mark], _LONGEST_MOVE))
-        workspaces = _answer_of(answer)
-        return None if workspaces is None else [MovedWorkspace(*data) for data in workspaces]
+        workspaces: list[MovedWorkspace] | None = self._write(
+            id, "pack", *mark, patience=_LONGEST_MOVE
+        )
+        return workspaces
 
     def give_up(self, id: str, mark: Sequence[int]) -> bool:
-        return bool(self._call(self._moved_by("leave", id, [*mark], PATIENCE)))
-
-    async def _moved_by(self, update: str, id: str, mark: list[int], patience: timedelta) -> Any:
-        """Send an update that moves an execution, and return the answer."""
-        handle = await self._connection.handle(id)
-        try:
-            return await handle.execute_update(update, mark, rpc_timeout=patience)
-        except WorkflowUpdateRPCTimeoutOrCancelledError:
-            raise self._connection.no_worker() from None
+        return bool(self._write(id, "leave", *mark))
 
     def drive_copy(self, id: str) -> bool:
-        return self._call(self._driven(id))
-
-    async def _driven(self, id: str) -> bool:
-        is_held = await self._is_waiting_to_be_driven(id)
+        is_held = self._call(self._is_waiting_to_be_driven(id))
         if is_held:
-            handle = await self._connection.handle(id)
-            await handle.signal("drive", rpc_timeout=PATIENCE)
+            handle = self._call(self._connection.handle(id))
+            self._call(handle.signal("drive", rpc_timeout=PATIENCE))
         return is_held
 
     def held_copies(self, source: str) -> list[str]:
         return self._call(self._listing.held(source))
 
     def drop_copy(self, id: str) -> None:
-        self._call(self._dropped(id))
-
-    async def _dropped(self, id: str) -> None:
         """End the workflow of a copy, and release its locks, after all of its requests."""
-        if not await self._is_waiting_to_be_driven(id):
+        if not self._call(self._is_waiting_to_be_driven(id)):
             return
-        start = await self._first_input(id)
-        await self._end_held(id)
+        start = self._call(self._first_input(id))
+        self._call(self._end_held(id))
         now = time.time_ns() // 1_000_000
-        for lock in sorted({claim[0] for claim in start["past"]["claims"]}):
+        for lock in sorted({claim.lock for claim in start["claims"]}):
             request = {"do": "end", "lock": lock, "at": now, "execution": id, "number": now}
-            request["used"] = {}
-            await self._change(lock_workflow(lock), request)
+            self.change_shared({**request, "used": {}})
 
     # -- maintenance
 
@@ -1144,19 +1090,12 @@ class TemporalStore:
     async def _first_input(self, id: str, run: str | None = None) -> Mapping[str, Any]:
         return await first_input(await self._connection.client(), id, run)
 
-    async def _first_flow(self, execution: str, hash: str) -> bytes | None:
-        """Return a flow with which the newest run of an execution began, packed, or None."""
-        start = await self._first_input(execution)
-        form = {start["new"][2]: start["flow"], **start.get("flows", {})}.get(hash)
-        return None if form is None else pack(form)
-
     def _read(self, execution: str, method: str, *arguments: Any) -> Any:
         """Call a read-only method of the store of an execution."""
         return self._call(self._read_async(execution, method, arguments))
 
     async def _read_async(self, execution: str, method: str, arguments: Sequence[Any]) -> Any:
-        data = plain([*arguments])
-        return ANSWERS[method](await self._answer(execution, method, data, PATIENCE))
+        return await self._answer(execution, method, [*arguments], PATIENCE)
 
     async def _answer(
         self, execution: str, method: str, arguments: list[Any], patience: timedelta
@@ -1225,18 +1164,32 @@ class TemporalStore:
             return None
         return queue
 
-    def _write(self, execution: str, method: str, *arguments: Any) -> Any:
+    def _write(
+        self,
+        execution: str,
+        method: str,
+        *arguments: Any,
+        flow: CompiledFlow | None = None,
+        patience: timedelta | None = None,
+    ) -> Any:
         """Send an update to a workflow. None: it has ended."""
-        return self._call(self._update(execution, method, arguments))
+        request = {"method": method, "arguments": [*arguments]}
+        given = [request] if flow is None else [request, ByReference(flow)]
+        return self._call(self._update(execution, given, patience))
 
-    async def _update(self, execution: str, method: str, arguments: Sequence[Any]) -> Any:
-        handle = await self._connection.handle(execution)
-        request = {"method": method, "arguments": plain([*arguments])}
-        name = os.urandom(16).hex()  # repeated, it counts once
+    async def _update(self, execution: str, given: list[Any], patience: timedelta | None) -> Any:
+        handle, name = await self._connection.handle(execution), os.urandom(16).hex()
+        rpc_timeout = patience or PATIENCE
         while True:
             try:
                 answer = await self._connection.answer(
-                    lambda: handle.execute_update("write", request, id=name, rpc_timeout=PATIENCE)
+                    lambda: handle.execute_update(
+                        "write",
+                        args=given,
+                        id=name,  # repeated, it counts once
+                        rpc_timeout=rpc_timeout,
+                    ),
+                    patience,
                 )
             except WorkflowUpdateRPCTimeoutOrCancelledError:
                 await self._check_tries(execution)
@@ -1251,7 +1204,7 @@ class TemporalStore:
                 if described.status == WorkflowExecutionStatus.RUNNING:
                     continue  # the run that had it was continued in another one meanwhile
                 return None
-            return ANSWERS[method](_answer_of(answer))
+            return _answer_of(answer)
 
     def may_rest(self, execution: str) -> bool:
         """Return whether an execution has ended, waits or is stalled. No worker is needed."""
@@ -1352,13 +1305,18 @@ def _with_keyed_messages(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "messages": [keyed, *others]}
 
 
+def _repeated(claims: Sequence[LockOperation]) -> list[LockOperation]:
+    """Return claims that were reserved, as their execution makes them again."""
+    return [claim._replace(then="cancel" if claim.cancel else "queue") for claim in claims]
+
+
 def _time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _answer_of(answer: dict[str, Any]) -> Any:
     if "error" in answer:
-        raise_error(answer["error"])
+        raise answer["error"]
     return answer["answer"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from flowengine.engines.temporal.requests import MOST_OFFERED
 from flowengine.errors import UsageError
@@ -22,15 +22,6 @@ def unsupported(what: str, user: str | None = None) -> UsageError:
     """
     by = "" if user is None else f"; {user} needs that"
     return UsageError(f"a store in Temporal does not support {what} yet{by}", hint=HINT)
-
-
-def refuse(what: str) -> NoReturn:
-    """Refuse a feature that is not supported yet.
-
-    Raises:
-        UsageError: Always.
-    """
-    raise unsupported(what)
 
 
 def check_supported(flow: CompiledFlow) -> None:

@@ -57,15 +57,15 @@ from flowengine.engines.temporal.outgoing import (
     known,
     remembered,
 )
-from flowengine.engines.temporal.payloads import LARGE, ByReference
+from flowengine.engines.temporal.payloads import LARGE, ByReference, packed
 from flowengine.engines.temporal.placing import EnvironmentsLost, Placing, never_began, result_of
 from flowengine.engines.temporal.requests import (
-    ARGUMENTS,
     AT_WORK,
     ATTEMPT,
     DESCRIBE,
     MOST_BYTES,
     MOVED,
+    MOVES,
     NOT_BEGUN,
     OUTCOMES,
     PLACES,
@@ -74,17 +74,13 @@ from flowengine.engines.temporal.requests import (
     REFUSED,
     RESTING,
     USE,
+    VOTES,
     WANTED,
     WATCH,
     WHO,
     WORKFLOW,
-    WRITES,
-    append_of,
     cut,
-    error_as_data,
     log_in,
-    new_execution,
-    plain,
     process_of,
     run_as_data,
     run_of,
@@ -94,7 +90,14 @@ from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.filters import failure_of
-from flowengine.journal.records import Append, Beginning, ExecutionHead, NewExecution
+from flowengine.journal.records import (
+    Append,
+    Beginning,
+    ExecutionHead,
+    LockOperation,
+    NewExecution,
+    Vote,
+)
 from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.events import Offered, ProcessData
@@ -169,7 +172,7 @@ class WorkflowDriver(Carrier):
 
     Args:
         start: `flow`, `id`, `new` (its entry in lists), `most` (bytes of a value), and `event`,
-            `keys` and `locks` of its beginning, or `past`, see `_continue`.
+            `keys` and `locks` of its beginning, or `past` and reserved `claims`, see `_continue`.
         is_new: Whether no other run of the workflow has published its status yet.
         run: Id of the run, if it has replaced another one by *Reset* of Temporal.
     """
@@ -177,7 +180,7 @@ class WorkflowDriver(Carrier):
     def __init__(
         self, start: dict[str, Any], *, is_new: bool = False, run: str | None = None
     ) -> None:
-        id, new = start["id"], new_execution(start["new"])
+        id, new = start["id"], start["new"]
         self.start = start
         self.store: MemoryStore = MemoryStore()
         self.now = _now
@@ -218,7 +221,7 @@ class WorkflowDriver(Carrier):
         self._warned: set[tuple[int, int]] = set()
         """Attempts with a warning that they could not begin."""
         self._stopped: set[tuple[int, int]] = set()
-        self._reserved: list[Any] = []
+        self._reserved: list[LockOperation] = start.get("claims", [])
         self._reduced: list[Any] = []
         """Results of reducers for the first event of the queue."""
         self._reducing: asyncio.Task[None] | None = None
@@ -252,7 +255,7 @@ class WorkflowDriver(Carrier):
 
         Args:
             past: `copy` (what its store contained), `append` (a change to it), `queue` (events to
-                apply), `claims` (reserved for it), `texts`, and from another run `held`,
+                apply), `texts`, and from another run `held`,
                 `outgoing`, `placing`, `shown`, `watched`, `resets`. And for readers only, `before`
                 (the run before, if there are events that `copy` does not have), and `events` (the
                 last of these, which are those of that run).
@@ -262,7 +265,9 @@ class WorkflowDriver(Carrier):
         if past.get("copy") is not None:
             self.store.restore(past["copy"])
         if past.get("append") is not None:
-            self._commit(append_of(past["append"]))
+            append = past["append"]
+            new = append.new and append.new._replace(owner=None)
+            self._commit(append._replace(epoch=0, new=new, claims=(), files=()))
         self.execution.load(self.store.load(id))
         self.execution.queue += [unpack(event) for event in past.get("queue", ())]
         self._held += [run_of(given) for given in past.get("held", ())]
@@ -273,7 +278,6 @@ class WorkflowDriver(Carrier):
         self.outgoing.restore(*past.get("outgoing", (0, [])))
         self.placing.restore(*past.get("placing", (None, False, [])))
         add(self.texts, past.get("texts", {}))
-        self._reserved = past.get("claims", [])
         self._shown_waits, self._shown_status = past.get("shown", ([], "running"))
 
     @property
@@ -315,7 +319,7 @@ class WorkflowDriver(Carrier):
         if not first:
             past["events"] = []
         elif self._has_few_bytes():
-            past["events"] = plain(self.store.events(id))
+            past["events"] = self.store.events(id)
         return self._start_with(past)
 
     def left(self) -> dict[str, bytes]:
@@ -331,8 +335,8 @@ class WorkflowDriver(Carrier):
         self._take_snapshot()
         copy, outgoing = self.store.copy(self.execution.id), self.outgoing.kept()
         past = {"copy": copy, "outgoing": outgoing, "texts": self.texts, "resets": self.resets}
-        packed = pack(self._start_with(past))
-        return {"left": packed} if len(packed) <= self.start["most"] else {}
+        left = packed(self._start_with(past))
+        return {"left": left} if len(left) <= self.start["most"] else {}
 
     def halt(self, at: int, why: str) -> None:
         """Let the execution fail for readers, because its workflow was ended before it.
@@ -394,7 +398,7 @@ class WorkflowDriver(Carrier):
         self._show(append)
         workflow.upsert_memo({HELD: False})
 
-    async def leave(self, mark: list[int]) -> bool:
+    async def _leave(self, mark: list[int]) -> bool:
         """Leave the execution to another store, unless anything has happened since a mark."""
         if not self._is_still(mark):
             return False
@@ -417,26 +421,16 @@ class WorkflowDriver(Carrier):
         await workflow.wait_condition(lambda: not (self.outgoing.busy or self.placing.busy))
         return True
 
-    async def pack(self, mark: list[int]) -> dict[str, Any]:
-        """Have the files of its environments packed, unless anything has happened since a mark.
-
-        Returns:
-            `answer` or `error`, as from `Placing.packed`. The answer is None if something has
-            happened.
-        """
-        packed = await self.placing.packed() if self._is_still(mark) else {}
-        return packed if self._is_still(mark) and packed else {"answer": None}
-
     def _is_still(self, mark: list[int]) -> bool:
         """Return whether it is open, and nothing has happened since a mark."""
         return not self.over and self.quiet and self.mark == mark
 
-    def upgrade(self, event: Any, flow: CompiledFlow, seq: int) -> bool:
+    def _upgrade(self, flow: CompiledFlow, event: Any, seq: int) -> bool:
         """Continue with another form of the flow, unless anything has happened since.
 
         Args:
-            event: The event that moves the execution.
             flow: The form.
+            event: The event that moves the execution.
             seq: Number of events for which the move was checked.
         """
         if self.over or not self.quiet or self.execution.seq != seq:
@@ -558,12 +552,11 @@ class WorkflowDriver(Carrier):
             records = [*self.execution.waits.values()]
             kinds = (record["kind"] for record in records)
             changed.append(WAITS.value_set(wait_values(self._shown_waits, kinds)))
-            size = len(pack([records, self.start["new"]]))
+            size = len(packed([records, self.start["new"]]))
             memo[OPEN_WAITS] = records if size <= MOST_MEMO_BYTES else None  # which deletes it
         if append.moved is not None:
             hash, version = append.moved
-            entry = new_execution(workflow.memo()[NEW])
-            memo[NEW] = plain(entry._replace(hash=hash, version=version))
+            memo[NEW] = workflow.memo()[NEW]._replace(hash=hash, version=version)
         if append.head is not None:
             head = append.head
             memo[HEAD] = [head.status, head.at, head.due, failure_of(head.error)]
@@ -621,9 +614,25 @@ class WorkflowDriver(Carrier):
             self.execution.queue.append(event)
         self._move()
 
-    async def decide(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def write(self, request: dict[str, Any], flow: Any) -> dict[str, Any]:
+        """Carry out an update. See `FlowExecution.write`."""
+        given = request["arguments"]
+        match request["method"]:
+            case "decide":
+                return await self._decide(*given)
+            case "upgrade":
+                return {"answer": self._upgrade(flow, *given)}
+            case "leave":
+                return {"answer": await self._leave(given)}
+            case "pack":
+                files = await self.placing.packed() if self._is_still(given) else {}
+                return files if self._is_still(given) and files else {"answer": None}
+        answer = answered(self, request)
+        self.take_inbox()
+        return answer
+
+    async def _decide(self, wait: str, vote: Vote) -> dict[str, Any]:
         """Decide a wait, together with what executions share: the grant given or used for it."""
-        wait, vote = ARGUMENTS["decide"](request["arguments"])
         uses = vote.uses
         if uses is not None and not await workflow.execute_activity(
             USE,
@@ -631,11 +640,11 @@ class WorkflowDriver(Carrier):
             start_to_close_timeout=_LONGEST_DESCRIPTION,
             summary="use of a grant",
         ):
-            return {"answer": plain((False, self.store.wait(wait)))}
-        decided = {"method": "decide", "arguments": [wait, plain(vote._replace(uses=None))]}
+            return {"answer": (False, self.store.wait(wait))}
         if self.moved:
-            answer = {"error": error_as_data(no_execution(self.execution.id))}
+            answer: dict[str, Any] = {"error": no_execution(self.execution.id)}
         else:
+            decided = {"method": "decide", "arguments": [wait, vote._replace(uses=None)]}
             answer = answered(self, decided)
             self.take_inbox()
         accepted = "answer" in answer and answer["answer"][0]
@@ -643,7 +652,7 @@ class WorkflowDriver(Carrier):
             await self.outgoing.add_now({"do": "used", "wait": wait, "counts": accepted})
         if vote.gives is not None and vote.approves and accepted:
             [grant] = [grant for grant in self.store.grants() if grant.id == wait]
-            await self.outgoing.add_now({"do": "grant", "grant": plain(grant)})
+            await self.outgoing.add_now({"do": "grant", "grant": grant})
         return answer
 
     def _begin_held(self) -> None:
@@ -1160,38 +1169,27 @@ class FlowExecution:
         self._held = False
 
     @workflow.update
-    async def leave(self, mark: list[int]) -> bool:
-        """Leave the execution to another store, unless anything has happened since a mark."""
-        return self._begun and await self._driver.leave(mark)
+    async def write(
+        self, request: dict[str, Any], flow: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Execute a write method of a store, and carry out the resulting commands.
 
-    @workflow.update
-    async def pack(self, mark: list[int]) -> dict[str, Any]:
-        """Have the files of its environments packed. See `WorkflowDriver.pack`."""
-        return await self._driver.pack(mark) if self._begun else {"answer": None}
-
-    @workflow.update
-    async def upgrade(self, event: bytes, flow: dict[str, Any], seq: int) -> bool:
-        """Continue with another form of the flow. See `WorkflowDriver.upgrade`."""
+        Args:
+            request: The `method` (one of `VOTES` or `MOVES`, or `upgrade`) and its `arguments`.
+            flow: The form of the flow with which an upgrade continues.
+        """
+        if request["method"] in MOVES and not self._begun:
+            return {"answer": None}
         await workflow.wait_condition(lambda: self._begun)
-        return self._driver.upgrade(unpack(event), flow, seq)  # type: ignore[arg-type]
-
-    @workflow.update
-    async def write(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Execute a write method of a store, and carry out the resulting commands."""
-        await workflow.wait_condition(lambda: self._begun)
-        if request["method"] == "decide":
-            return await self._driver.decide(request)
-        answer = answered(self._driver, request)
-        self._driver.take_inbox()
-        return answer
+        return await self._driver.write(request, flow)
 
     @write.validator
-    def _may_write(self, request: dict[str, Any]) -> None:
+    def _may_write(self, request: dict[str, Any], flow: dict[str, Any] | None = None) -> None:
         """Refuse what changes nothing, so that it leaves no event in the history."""
         method = request["method"]
-        if method not in WRITES:
+        if method not in (*VOTES, *MOVES, "upgrade"):
             raise ApplicationError(f"there is no {method}", type="UsageError")
-        if not self._begun:
+        if method not in VOTES or not self._begun:
             return
         refusal = answered(self._driver, {**request, "method": f"refusal_of_{method}"})
         if refusal.get("answer", refusal) is not None:
@@ -1213,39 +1211,37 @@ def _has_not_begun(cause: BaseException | None) -> TypeGuard[ApplicationError]:
 
 
 def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of an execution's store to a request, or its error, as plain data."""
-    method = request["method"]
-    arguments = ARGUMENTS.get(method, list)(request["arguments"])
+    """Return the answer of an execution's store to a request, or its error."""
+    method, arguments, store = request["method"], request["arguments"], driver.store
     try:
         if method == "open_waits":
             filter, place, most = arguments
-            every = driver.store.waits(limit=sys.maxsize).items
-            waits = [wait for _, wait in placed(every, filter, place)[:most]]
-            answer: Any = _page(waits, _packed_size)
+            every = placed(store.waits(limit=sys.maxsize).items, filter, tuple(place))
+            answer: Any = _page([wait for _, wait in every[:most]], _packed_size)
         elif method == "waits":
             filter, after, most = arguments
-            fitting = _page(driver.store.waits(filter, after, most).items, _packed_size)
-            answer = driver.store.waits(filter, after, min(most, len(fitting)))
+            fitting = _page(store.waits(filter, after, most).items, _packed_size)
+            answer = store.waits(filter, after, min(most, len(fitting)))
         elif method == "place":
             answer = driver.placing.queue
         elif method == "texts":
             answer = driver.texts
         elif method == "around":
-            answer = _around(driver.execution.state, *arguments)
+            [unit] = arguments
+            answer = _around(driver.execution.state, unit)
         elif method == "events":
-            events = driver.store.events(*arguments)
+            events = store.events(*arguments)
             page = _page(events, lambda event: len(event.payload))
-            is_more = len(page) < len(events)
-            answer = [driver.store.first(driver.execution.id), page, is_more]
+            answer = store.first(driver.execution.id), page, len(page) < len(events)
         else:
-            answer = getattr(driver.store, method)(*arguments)
+            answer = getattr(store, method)(*arguments)
     except FlowEngineError as error:
-        return {"error": error_as_data(error)}
-    return {"answer": plain(answer)}
+        return {"error": error}
+    return {"answer": answer}
 
 
 def _packed_size(value: Any) -> int:
-    return len(pack(plain(value)))
+    return len(packed(value))
 
 
 def _taken_over(given: list[Any]) -> tuple[Run, dict[str, Any]]:
@@ -1268,11 +1264,11 @@ def _has_arrived(error: ActivityError) -> bool:
     return True
 
 
-def _around(state: State, unit: int) -> bytes:
-    """Return the parts of a state that rules and approvals of a unit's call refer to, packed."""
+def _around(state: State, unit: int) -> dict[str, Any]:
+    """Return the parts of a state that rules and approvals of a unit's call refer to."""
     units = {unit: state["units"][unit]} if unit in state["units"] else {}
     parts = {"execution": state["execution"], "inputs": state["inputs"], "units": units}
-    return pack({**parts, "grants": state.get("grants", {})})
+    return {**parts, "grants": state.get("grants", {})}
 
 
 def _page(items: Sequence[T], size_of: Callable[[T], int]) -> list[T]:
