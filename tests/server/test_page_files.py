@@ -154,25 +154,25 @@ def test_the_form_of_another_page_leaves_no_file(api: Api, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
+    "body",
     [
-        (b"", 422),
-        (b"--x\r\n", 422),
-        (b"no parts", 422),
-        (b'--x\r\nContent-Disposition: form-data; name="a"; filename="f"\r\n\r\nhalf', 422),
-        (b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nhalf', 422),
-        (b"--x\r\n" + b"A" * 20_000 + b": b\r\n\r\nc\r\n--x--\r\n", 422),
-        (b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 600 + b"--x--", 422),
-        (b"--x\r\n\r\n" + b"y" * (LARGEST_BODY + 1) + b"\r\n--x--\r\n", 422),
+        b"",
+        b"--x\r\n",
+        b"no parts",
+        b'--x\r\nContent-Disposition: form-data; name="a"; filename="f"\r\n\r\nhalf',
+        b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nhalf',
+        b"--x\r\n" + b"A" * 20_000 + b": b\r\n\r\nc\r\n--x--\r\n",
+        b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 600 + b"--x--",
+        b"--x\r\n\r\n" + b"y" * (LARGEST_BODY + 1) + b"\r\n--x--\r\n",
     ],
 )
-def test_what_is_no_form_is_refused(api: Api, body: bytes, code: int) -> None:
+def test_what_is_no_form_is_refused(api: Api, body: bytes) -> None:
     owner = Browser(api)
     token = owner.form_token("/flows/claim").encode()
     field = b'--x\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n%b\r\n' % token
-    for sent_body in (body, field + body if body.startswith(b"--x") else body):
+    for sent_body in (body, field + body):
         response = posted(owner, "/flows/claim", sent_body, "multipart/form-data; boundary=x")
-        assert response.status_code in (code, 403) if sent_body == body else code
+        assert response.status_code == 422
     assert incoming(api) == []
     text = b"a=" + b"b" * LARGEST_BODY
     plain = posted(owner, "/flows/claim", text, "application/x-www-form-urlencoded")
