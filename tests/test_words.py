@@ -1,5 +1,7 @@
-"""The language and the command line have a limited number of words (decision 50)."""
+"""The language, the command line and the docs have a limited number of words (decision 50)."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 from flowengine.cli.parsing.command_table import COMMANDS
@@ -7,6 +9,10 @@ from flowengine.flow.export.file_schema import flow_schema
 
 MOST_KEYS = 200
 MOST_COMMANDS = 48
+MOST_WORDS = 100_000
+DOCS = Path(__file__).parents[1] / "docs"
+APART = {"acceptance.md", "architecture.md", "contributing", "decisions"}
+"""In `docs`, but not for users."""
 EXAMPLES = {"amount", "cost_center", "q"}
 """Names in examples of the schema."""
 OF_SCHEMAS = {"StateSchema": {"python", "reducer", "signal"}, "Output": {"value"}}
@@ -28,6 +34,14 @@ def test_flows_have_at_most_200_keys() -> None:
 
 def test_there_are_at_most_48_commands() -> None:
     assert len(COMMANDS) <= MOST_COMMANDS, sorted(COMMANDS)
+
+
+def test_the_docs_for_users_have_at_most_100_000_words() -> None:
+    pages = [page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in APART]
+    texts = [page.read_text() for page in pages]
+    assert (
+        sum(bool(re.search(r"\w", word)) for text in texts for word in text.split()) <= MOST_WORDS
+    )
 
 
 def _keys(schema: Any) -> set[str]:
