@@ -14,7 +14,7 @@ from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.cases import Case, CaseFile, Decisions
 from flowengine.flow.models.types import shown
-from flowengine.flow.source.diagnostics import DiagnosticReporter, Diagnostics, render
+from flowengine.flow.source.diagnostics import Diagnostics, Faults, render
 from flowengine.flow.source.yaml_source import Source, read, read_text, says
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
@@ -125,22 +125,22 @@ def load_cases(path: str) -> Cases:
     if source.text and not source.says("cases"):
         message = f"{path} is not a test case file: 'cases:' is missing"
         raise FlowFileError(message, [])
-    report = DiagnosticReporter(source, diagnostics)
-    model = model_of(CaseFile, source, report)
+    faults = Faults(source, diagnostics)
+    model = model_of(CaseFile, source, faults)
     if model is None:
         refuse(diagnostics, source)
     flow_path = _flow_path(path, model)
     if flow_path is None or not os.path.isfile(flow_path):
         named = model.flow or flow_path or "'flow'"
         hint = "give the path of the flow file, relative to this file"
-        report.at("E401", f"there is no flow file {named}", ("flow",), hint)
+        faults.add("E401", f"there is no flow file {named}", ("flow",), hint)
         refuse(diagnostics, source)
     if not read(flow_path).says("flowengine"):
         message = f"{model.flow or flow_path!r} is not a flow file"
-        report.at("E401", message, ("flow",), "a flow file contains 'flowengine: 1'")
+        faults.add("E401", message, ("flow",), "a flow file contains 'flowengine: 1'")
         refuse(diagnostics, source)
     compiled = compile_file(flow_path)
-    _Names(report, compiled.flow).check(model)
+    _Names(faults, compiled.flow).check(model)
     if diagnostics.errors:
         refuse(diagnostics, source)
     return Cases(path, source, model, compiled, flow_path)
@@ -171,7 +171,7 @@ def parsed(kind: type[File], text: str, name: str) -> File:
     """
     source = read_text(text, name)
     diagnostics = Diagnostics()
-    model = model_of(kind, source, DiagnosticReporter(source, diagnostics))
+    model = model_of(kind, source, Faults(source, diagnostics))
     if model is None or diagnostics.errors:
         refuse(diagnostics, source)
     return model
@@ -187,15 +187,15 @@ def flow_beside(cases: str) -> str:
     return f"{cases.removesuffix(SUFFIX)}.yaml"
 
 
-def model_of(kind: type[File], source: Source, report: DiagnosticReporter) -> File | None:
+def model_of(kind: type[File], source: Source, faults: Faults) -> File | None:
     """Return the model of a file with cases, or None if nothing is left to check."""
     if source.root is None:
         return None
     if not isinstance(source.data, dict):
         message = f"{kind.NOUN} is a mapping, this is {shown(source.data)}"
-        report.at("E103", message, (), "start with 'cases:'")
+        faults.add("E103", message, (), "start with 'cases:'")
         return None
-    expander = Expander(report)
+    expander = Expander(faults)
     expanded = expander.part(kind, dict(source.data), ())
     return FileValidator(expander, kind).validate(expanded)
 
@@ -221,11 +221,11 @@ class _Names:
     """Checks the names in the cases against the flow.
 
     Args:
-        report: Receives the unknown names.
+        faults: Receives the unknown names.
     """
 
-    def __init__(self, report: DiagnosticReporter, flow: CompiledFlow) -> None:
-        self.report = report
+    def __init__(self, faults: Faults, flow: CompiledFlow) -> None:
+        self.faults = faults
         self.flow = flow
         self.steps = list(dict.fromkeys(step["id"] for step in flow["steps"]))
         self.agents = list(dict.fromkeys(s["id"] for s in flow["steps"] if _is_rehearsed(s)))
@@ -247,9 +247,9 @@ class _Names:
         for case in model.cases:
             loc = case.loc
             if case.name in first:
-                line = self.report.position(first[case.name]).line
+                line = self.faults.position(first[case.name]).line
                 message = f"duplicate case name {case.name!r}"
-                self.report.at("E105", message, (*loc, "name"), f"line {line} has it too")
+                self.faults.add("E105", message, (*loc, "name"), f"line {line} has it too")
             first.setdefault(case.name, loc)
             self._case(case, loc)
 
@@ -314,7 +314,7 @@ class _Names:
             listed = f"known are {few}" if few and len(few) < 80 else None
             hint = did_you_mean(name, names) or listed
             message = f"the flow has no {what} {name!r}"
-            self.report.at("E401", message, loc, hint, key=key)
+            self.faults.add("E401", message, loc, hint, key=key)
 
 
 def _is_among(name: str, tools: Iterable[str]) -> bool:

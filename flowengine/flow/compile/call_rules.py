@@ -27,6 +27,7 @@ from flowengine.flow.source.diagnostics import (
     Diagnostic,
     DiagnosticReporter,
     Diagnostics,
+    Faults,
     render,
 )
 from flowengine.flow.source.yaml_source import Source, read
@@ -313,14 +314,14 @@ def _rules(source: Source, diagnostics: Diagnostics) -> list[Rule]:
     Raises:
         FlowFileError: The file cannot be read to its end, or has another form.
     """
-    report = DiagnosticReporter(source, diagnostics)
+    faults = Faults(source, diagnostics)
     if source.root is None:
         _refuse(source, diagnostics)
     if not isinstance(source.data, dict):
         message = f"{RuleFile.NOUN} is a mapping, this is {shown(source.data)}"
-        report.at("E103", message, (), "start with 'rules:'")
+        faults.add("E103", message, (), "start with 'rules:'")
         _refuse(source, diagnostics)
-    expander = Expander(report)
+    expander = Expander(faults)
     expanded = expander.part(RuleFile, dict(source.data), ())
     model = FileValidator(expander, RuleFile).validate(expanded)
     if model is None or diagnostics.errors:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from flowengine.flow.source.diagnostics import Loc, Origin, SourcePart
+from flowengine.flow.source.diagnostics import Diagnostic, Loc, Origin, Position, SourceLines
 
 _STEPS = ("steps", "group", "parallel", "finally")
 """Keys with lists of steps."""
@@ -106,7 +106,7 @@ def _without_chat(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "chat"}
 
 
-class _Moved(SourcePart):
+class _Moved:
     """A source whose parts were moved to other places.
 
     Args:
@@ -115,16 +115,27 @@ class _Moved(SourcePart):
         moves: Present place of a part → its original place.
     """
 
-    data: Any = None
-
     def __init__(self, source: Origin, data: Any, moves: Mapping[Loc, Loc]) -> None:
-        super().__init__(source, ())
+        self.source = source
         self.data = data
         self.moves = moves
-        self.problems = source.problems
+        self.problems: list[Diagnostic] = source.problems
+        self.readable = source.readable
 
-    def written(self, loc: Loc) -> Loc:
-        """Return the original place of a part."""
+    @property
+    def files(self) -> Mapping[str, SourceLines]:
+        """The files that reports show."""
+        return self.source.files
+
+    def position(self, loc: Loc, *, key: bool = False) -> Position:
+        """Return the original position of a part."""
+        return self.source.position(self._written(loc), key=key)
+
+    def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
+        """Return the original position of a character in a text."""
+        return self.source.inside(self._written(loc), offset, length)
+
+    def _written(self, loc: Loc) -> Loc:
         for size in range(len(loc), 0, -1):
             if loc[:size] in self.moves:
                 return (*self.moves[loc[:size]], *loc[size:])

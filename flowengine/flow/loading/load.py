@@ -16,13 +16,7 @@ from flowengine.flow.loading.long_form import Expander, shapes
 from flowengine.flow.models import FlowModel, GeneratedBody, Loc, Part
 from flowengine.flow.models.reading import Reading
 from flowengine.flow.models.types import OPEN, in_generated, shown
-from flowengine.flow.source.diagnostics import (
-    DiagnosticReporter,
-    Diagnostics,
-    Fault,
-    Origin,
-    SourcePart,
-)
+from flowengine.flow.source.diagnostics import Diagnostics, Fault, Faults, Origin, SourcePart
 
 PASSES = 20
 """Maximum number of passes that leave out invalid parts and validate the rest again."""
@@ -42,7 +36,7 @@ class FileValidator(Generic[Top]):
 
     def __init__(self, expander: Expander, top: type[Top]) -> None:
         self.top = top
-        self.report = expander.report
+        self.faults = expander.faults
         self.parts = expander.parts
         self.meant = expander.meant
 
@@ -71,10 +65,10 @@ class FileValidator(Generic[Top]):
     def _report(self, refusal: Fault) -> None:
         loc, code, message, hint, key, missing = refusal
         if missing:
-            if loc in self.report.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
+            if loc in self.faults.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
                 return  # it exists, and its error is already reported
             loc, key = loc[:-1], True
-        self.report.at(code, message, loc, hint, key=key)
+        self.faults.add(code, message, loc, hint, key=key)
 
     def _part_at(self, loc: Loc) -> type[Part] | None:
         """Return the model that is expected at a place."""
@@ -96,12 +90,12 @@ class FileValidator(Generic[Top]):
         while loc:
             owner = _get(data, loc[:-1])
             if isinstance(owner, dict):
-                self.report.unread.add(loc)
+                self.faults.leave_out(loc)
                 owner.pop(loc[-1], None)
                 return True
             part = self._part_at(loc)
             if isinstance(owner, list) and part is not None and part.NAMED is not None:
-                self.report.unread.add(loc)
+                self.faults.leave_out(loc)
                 owner[int(loc[-1])] = {part.NAMED: _stand_in(loc)}
                 return True
             loc = loc[:-1]
@@ -139,26 +133,26 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
         The model. For a file with errors it omits the invalid parts. None if nothing is left to
         check.
     """
-    report = DiagnosticReporter(source, diagnostics)
+    faults = Faults(source, diagnostics)
     if not source.readable:
         return None
     if not isinstance(source.data, dict):
-        report.at("E103", f"a flow file must be a mapping, this is {shown(source.data)}", ())
+        faults.add("E103", f"a flow file must be a mapping, this is {shown(source.data)}", ())
         return None
     data = dict(source.data)
-    if not _readable_version(data, report):
+    if not _readable_version(data, faults):
         return None
-    _refuse_keys_with_expressions(data, (), report)
-    expander = Expander(report)
+    _refuse_keys_with_expressions(data, (), faults)
+    expander = Expander(faults)
     expanded = expander.part(FlowModel, data, ())
-    _check_ids(expanded, report)
+    _check_ids(expanded, faults)
     model = FileValidator(expander, FlowModel).validate(expanded)
-    if len(report.unread) > MOST_UNREAD:
+    if len(faults.unread) > MOST_UNREAD:
         return None
     if model is not None:
-        model._unread = frozenset(report.unread)
+        model._unread = frozenset(faults.unread)
         model._around_unread = frozenset(
-            loc[:end] for loc in report.unread for end in range(len(loc) + 1)
+            loc[:end] for loc in faults.unread for end in range(len(loc) + 1)
         )
     return model
 
@@ -177,19 +171,19 @@ def load_generated(
     Returns:
         The model, or None if there are errors.
     """
-    report = DiagnosticReporter(SourcePart(source, loc), diagnostics)
+    faults = Faults(SourcePart(source, loc), diagnostics)
     token = in_generated.set(True)
     try:
-        expander = Expander(report)
+        expander = Expander(faults)
         expanded = expander.part(GeneratedBody, data, ())
-        _check_ids(expanded, report)
+        _check_ids(expanded, faults)
         body = FileValidator(expander, GeneratedBody).validate(expanded, loc)
     finally:
         in_generated.reset(token)
-    return None if report.unread else body
+    return None if faults.unread else body
 
 
-def _readable_version(data: dict[str, Any], report: DiagnosticReporter) -> bool:
+def _readable_version(data: dict[str, Any], faults: Faults) -> bool:
     """Return whether this release supports the file's language version.
 
     A missing one counts as supported.
@@ -199,50 +193,50 @@ def _readable_version(data: dict[str, Any], report: DiagnosticReporter) -> bool:
     if number and version != VERSION:
         message = f"language version {version} is not supported. This release supports version 1"
         newer = "a newer release of flowengine may read it" if version > VERSION else "write 1"
-        report.at("E501", message, place, newer)
+        faults.add("E501", message, place, newer)
         return False
     if "flowengine" not in data:
         hint = "write 'flowengine: 1' in the first line"
-        report.at("E104", "the file does not declare its language version", (), hint)
+        faults.add("E104", "the file does not declare its language version", (), hint)
     elif not number:
         message = f"expected the language version 1, got {shown(version)}"
-        report.at("E103", message, place, "write 1")
+        faults.add("E103", message, place, "write 1")
     data["flowengine"] = VERSION
     return True
 
 
-def _refuse_keys_with_expressions(data: Any, loc: Loc, report: DiagnosticReporter) -> None:
+def _refuse_keys_with_expressions(data: Any, loc: Loc, faults: Faults) -> None:
     if isinstance(data, list):
         for index, item in enumerate(data):
-            _refuse_keys_with_expressions(item, (*loc, index), report)
+            _refuse_keys_with_expressions(item, (*loc, index), faults)
     elif isinstance(data, dict):
         for key, value in data.items():
             if OPEN.search(key):
                 message = "a key cannot contain an expression"
-                report.at("E306", message, (*loc, key), "compute the map in a tool", key=True)
-            _refuse_keys_with_expressions(value, (*loc, key), report)
+                faults.add("E306", message, (*loc, key), "compute the map in a tool", key=True)
+            _refuse_keys_with_expressions(value, (*loc, key), faults)
 
 
-def _check_ids(flow: dict[str, Any], report: DiagnosticReporter) -> None:
+def _check_ids(flow: dict[str, Any], faults: Faults) -> None:
     """Report ids that are shared by two steps of a flow."""
-    _check_ids_of(flow, (), report)
+    _check_ids_of(flow, (), faults)
     flows = flow.get("flows")
     for name, body in flows.items() if isinstance(flows, dict) else ():
         if isinstance(body, dict):
-            _check_ids_of(body, ("flows", name), report)
+            _check_ids_of(body, ("flows", name), faults)
 
 
-def _check_ids_of(flow: dict[str, Any], loc: Loc, report: DiagnosticReporter) -> None:
+def _check_ids_of(flow: dict[str, Any], loc: Loc, faults: Faults) -> None:
     first: dict[str, Loc] = {}
     for place, step in _steps(flow, loc):
         name = step.get("id")
         if not isinstance(name, str):
             continue
         if name in first:
-            line = report.position((*first[name], "id")).line
+            line = faults.position((*first[name], "id")).line
             hint = f"the step in line {line} has the same id. Ids are unique in a flow"
-            report.at("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
-            report.unread.add(place)
+            faults.add("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
+            faults.leave_out(place)
         first.setdefault(name, place)
 
 

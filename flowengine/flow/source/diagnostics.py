@@ -155,15 +155,11 @@ class SourcePart:
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
         """Return the position of something below the place."""
-        return self.source.position(self.written(loc), key=key)
+        return self.source.position((*self.loc, *loc), key=key)
 
     def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
         """Return the position of a character in a text below the place."""
-        return self.source.inside(self.written(loc), offset, length)
-
-    def written(self, loc: Loc) -> Loc:
-        """Return the path in the whole source of something below the place."""
-        return (*self.loc, *loc)
+        return self.source.inside((*self.loc, *loc), offset, length)
 
 
 class Diagnostics:
@@ -286,7 +282,10 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
 
 
-class DiagnosticReporter:
+# The errors of one flow file, and the parts that are left out because of them.
+
+
+class Faults:
     """Reports errors at places of a file, and records the parts that could not be read.
 
     Args:
@@ -298,10 +297,49 @@ class DiagnosticReporter:
         self.source = source
         self.diagnostics = diagnostics
         self.unread: set[Loc] = set()
-        """Places whose content is left out of the model."""
+        """Places whose content is left out."""
         for problem in source.problems:
             diagnostics.add(problem)
         self._no_yaml = {(problem.line, problem.column) for problem in source.problems}
+
+    def add(
+        self, code: str, message: str, loc: Loc, hint: str | None = None, *, key: bool = False
+    ) -> None:
+        """Report an error, unless its place is not valid YAML, which would be the cause.
+
+        Args:
+            code: For example `E103`.
+            message: The problem, in one line.
+            loc: Its place.
+            hint: The remedy.
+            key: Whether it is about the key at `loc`, not its value.
+        """
+        place = self.position(loc, key=key)
+        if (place.line, place.column) not in self._no_yaml:
+            self.diagnostics.error(code, message, place, hint=hint)
+
+    def leave_out(self, loc: Loc) -> None:
+        """Record that the content of a place is not in the model."""
+        self.unread.add(loc)
+
+    def position(self, loc: Loc, *, key: bool = False) -> Position:
+        """Return the position of a value or its key."""
+        return self.source.position(loc, key=key)
+
+
+# Reporting of diagnostics of the compiler: a code, a message, and a place in the file.
+
+
+class DiagnosticReporter:
+    """Reports diagnostics at places of one file.
+
+    Args:
+        diagnostics: Receives them.
+    """
+
+    def __init__(self, source: Origin, diagnostics: Diagnostics) -> None:
+        self.source = source
+        self.diagnostics = diagnostics
 
     def at(
         self,
@@ -313,20 +351,19 @@ class DiagnosticReporter:
         key: bool = False,
         related: Iterable[tuple[Loc, str]] = (),
     ) -> None:
-        """Report an error, unless its place is not valid YAML, which would be the cause.
+        """Report an error about a value, or about its key.
 
         Args:
             code: For example `E201`.
             message: The problem, in one line.
             loc: Its place.
             hint: The remedy.
-            key: Whether it is about the key at `loc`, not its value.
+            key: Whether it is about the key.
             related: Other places involved.
         """
         place = self.source.position(loc, key=key)
-        if (place.line, place.column) not in self._no_yaml:
-            others = [(self.source.position(other), text) for other, text in related]
-            self.diagnostics.error(code, message, place, hint=hint, related=others)
+        others = [(self.source.position(other), text) for other, text in related]
+        self.diagnostics.error(code, message, place, hint=hint, related=others)
 
     def inside(
         self, code: str, message: str, loc: Loc, offset: int, length: int, hint: str | None = None
