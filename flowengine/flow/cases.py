@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from flowengine import registry
 from flowengine.errors import FlowFileError, NotFound
 from flowengine.flow.compile import Compiled, compile_file
-from flowengine.flow.loading.load import FileValidator
-from flowengine.flow.loading.long_form import Expander
+from flowengine.flow.loading.load import read_file
 from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.cases import Case, CaseFile, Decisions
-from flowengine.flow.models.types import shown
-from flowengine.flow.source.diagnostics import Diagnostics, Faults, render
+from flowengine.flow.source.diagnostics import DiagnosticReporter, Diagnostics
 from flowengine.flow.source.yaml_source import Source, read, read_text, says
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
@@ -125,24 +123,24 @@ def load_cases(path: str) -> Cases:
     if source.text and not source.says("cases"):
         message = f"{path} is not a test case file: 'cases:' is missing"
         raise FlowFileError(message, [])
-    faults = Faults(source, diagnostics)
-    model = model_of(CaseFile, source, faults)
+    report = DiagnosticReporter(source, diagnostics)
+    model = read_file(CaseFile, source, report, "cases")
     if model is None:
-        refuse(diagnostics, source)
+        diagnostics.refuse(source.files)
     flow_path = _flow_path(path, model)
     if flow_path is None or not os.path.isfile(flow_path):
         named = model.flow or flow_path or "'flow'"
         hint = "give the path of the flow file, relative to this file"
-        faults.add("E401", f"there is no flow file {named}", ("flow",), hint)
-        refuse(diagnostics, source)
+        report.at("E401", f"there is no flow file {named}", ("flow",), hint)
+        diagnostics.refuse(source.files)
     if not read(flow_path).says("flowengine"):
         message = f"{model.flow or flow_path!r} is not a flow file"
-        faults.add("E401", message, ("flow",), "a flow file contains 'flowengine: 1'")
-        refuse(diagnostics, source)
+        report.at("E401", message, ("flow",), "a flow file contains 'flowengine: 1'")
+        diagnostics.refuse(source.files)
     compiled = compile_file(flow_path)
-    _Names(faults, compiled.flow).check(model)
+    _Names(report, compiled.flow).check(model)
     if diagnostics.errors:
-        refuse(diagnostics, source)
+        diagnostics.refuse(source.files)
     return Cases(path, source, model, compiled, flow_path)
 
 
@@ -171,9 +169,9 @@ def parsed(kind: type[File], text: str, name: str) -> File:
     """
     source = read_text(text, name)
     diagnostics = Diagnostics()
-    model = model_of(kind, source, Faults(source, diagnostics))
+    model = read_file(kind, source, DiagnosticReporter(source, diagnostics), "cases")
     if model is None or diagnostics.errors:
-        refuse(diagnostics, source)
+        diagnostics.refuse(source.files)
     return model
 
 
@@ -187,19 +185,6 @@ def flow_beside(cases: str) -> str:
     return f"{cases.removesuffix(SUFFIX)}.yaml"
 
 
-def model_of(kind: type[File], source: Source, faults: Faults) -> File | None:
-    """Return the model of a file with cases, or None if nothing is left to check."""
-    if source.root is None:
-        return None
-    if not isinstance(source.data, dict):
-        message = f"{kind.NOUN} is a mapping, this is {shown(source.data)}"
-        faults.add("E103", message, (), "start with 'cases:'")
-        return None
-    expander = Expander(faults)
-    expanded = expander.part(kind, dict(source.data), ())
-    return FileValidator(expander, kind).validate(expanded)
-
-
 def _flow_path(path: str, model: CaseFile) -> str | None:
     """Return the path of the flow file, relative to the current directory."""
     if model.flow is not None:
@@ -207,25 +192,15 @@ def _flow_path(path: str, model: CaseFile) -> str | None:
     return flow_beside(path) if path.endswith(SUFFIX) else None
 
 
-def refuse(diagnostics: Diagnostics, source: Source) -> NoReturn:
-    """Refuse the file.
-
-    Raises:
-        FlowFileError: Always, with all errors.
-    """
-    problems = list(diagnostics)
-    raise FlowFileError(render(problems, [source]), problems)
-
-
 class _Names:
     """Checks the names in the cases against the flow.
 
     Args:
-        faults: Receives the unknown names.
+        report: Receives the unknown names.
     """
 
-    def __init__(self, faults: Faults, flow: CompiledFlow) -> None:
-        self.faults = faults
+    def __init__(self, report: DiagnosticReporter, flow: CompiledFlow) -> None:
+        self.report = report
         self.flow = flow
         self.steps = list(dict.fromkeys(step["id"] for step in flow["steps"]))
         self.agents = list(dict.fromkeys(s["id"] for s in flow["steps"] if _is_rehearsed(s)))
@@ -247,9 +222,9 @@ class _Names:
         for case in model.cases:
             loc = case.loc
             if case.name in first:
-                line = self.faults.position(first[case.name]).line
+                line = self.report.source.position(first[case.name]).line
                 message = f"duplicate case name {case.name!r}"
-                self.faults.add("E105", message, (*loc, "name"), f"line {line} has it too")
+                self.report.at("E105", message, (*loc, "name"), f"line {line} has it too")
             first.setdefault(case.name, loc)
             self._case(case, loc)
 
@@ -314,7 +289,7 @@ class _Names:
             listed = f"known are {few}" if few and len(few) < 80 else None
             hint = did_you_mean(name, names) or listed
             message = f"the flow has no {what} {name!r}"
-            self.faults.add("E401", message, loc, hint, key=key)
+            self.report.at("E401", message, loc, hint, key=key)
 
 
 def _is_among(name: str, tools: Iterable[str]) -> bool:

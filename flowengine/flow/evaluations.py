@@ -6,9 +6,9 @@ import os
 from typing import NamedTuple
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.cases import model_of, refuse
+from flowengine.flow.loading.load import read_file
 from flowengine.flow.models.evaluations import EvalFile, Variant
-from flowengine.flow.source.diagnostics import Diagnostics, Faults
+from flowengine.flow.source.diagnostics import DiagnosticReporter, Diagnostics
 from flowengine.flow.source.yaml_source import Source, read
 
 EVAL_SUFFIX = ".eval.yaml"
@@ -46,10 +46,10 @@ def load_evaluation(path: str) -> EvalPlan:
     if source.text and not (source.says("cases") or source.says("data")):
         message = f"{path} is not an evaluation: 'cases:' or 'data:' is missing"
         raise FlowFileError(message, [])
-    faults = Faults(source, diagnostics)
-    model = model_of(EvalFile, source, faults)
+    report = DiagnosticReporter(source, diagnostics)
+    model = read_file(EvalFile, source, report, "cases")
     if model is None or diagnostics.errors:
-        refuse(diagnostics, source)
+        diagnostics.refuse(source.files)
     own = f"{path.removesuffix(EVAL_SUFFIX)}.yaml" if path.endswith(EVAL_SUFFIX) else None
     main = own if model.flow is None else beside(path, model.flow)
     variants = []
@@ -58,20 +58,20 @@ def load_evaluation(path: str) -> EvalPlan:
         loc = ("flow",) if variant.flow is None else (*variant.loc, "flow")
         if flow is None or not _is_there(flow):
             hint = "give the path of the flow file, relative to this file"
-            faults.add("E401", f"there is no flow file {flow or 'named'}", loc, hint)
+            report.at("E401", f"there is no flow file {flow or 'named'}", loc, hint)
         else:
             variants.append((variant, flow))
     judge = None if model.judge is None else beside(path, model.judge)
     if judge is not None and not _is_there(judge):
-        faults.add("E401", f"there is no flow file {judge}", ("judge",))
+        report.at("E401", f"there is no flow file {judge}", ("judge",))
     for noun, entries in (("variant", model.variants), ("case", model.cases)):
         seen = set()
         for entry in entries:
             if entry.name in seen:
-                faults.add("E105", f"duplicate {noun} name {entry.name!r}", (*entry.loc, "name"))
+                report.at("E105", f"duplicate {noun} name {entry.name!r}", (*entry.loc, "name"))
             seen.add(entry.name)
     if diagnostics.errors:
-        refuse(diagnostics, source)
+        diagnostics.refuse(source.files)
     return EvalPlan(path, source, model, variants, judge)
 
 

@@ -44,7 +44,7 @@ def report(name: str) -> str:
         compiled = compile_file(name)
     except FlowFileError as error:
         return error.message + "\n"
-    return render(compiled.diagnostics, [read(name)]) + "\n"
+    return render(compiled.diagnostics, read(name).files) + "\n"
 
 
 def counted(diagnostics: str, name: str) -> str:

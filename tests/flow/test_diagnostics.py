@@ -16,7 +16,7 @@ def test_the_same_error_is_reported_once() -> None:
 
 def carets(text: str, column: int, length: int = 1) -> list[str]:
     source = read_text(text, "a.yaml")
-    shown = render([Diagnostic("E101", "what", "a.yaml", 1, column, length)], [source])
+    shown = render([Diagnostic("E101", "what", "a.yaml", 1, column, length)], source.files)
     return [line[8:] for line in shown.splitlines()[1:3]]
 
 
@@ -35,6 +35,6 @@ def test_a_file_cannot_control_the_terminal() -> None:
     source = read_text("a: '\x9b31m\u202e'\n", "a.yaml")
     one = Diagnostic("E101", "odd \x1b[2J", "a.yaml", 1, 4, 3, hint="\x07")
 
-    shown = render([one], [source])
+    shown = render([one], source.files)
 
     assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(shown)

@@ -28,8 +28,8 @@ def good(text: str) -> FlowModel:
     found = Diagnostics()
     source = read_text(text)
     model = load_source(source, found)
-    assert model is not None, render(found, [source])
-    assert list(found) == [], render(found, [source])
+    assert model is not None, render(found, source.files)
+    assert list(found) == [], render(found, source.files)
     return model
 
 

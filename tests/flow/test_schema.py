@@ -263,7 +263,7 @@ def test_every_part_of_the_language_passes_both() -> None:
 
     model = load_source(source, found)
 
-    assert list(found) == [], render(found, [source])
+    assert list(found) == [], render(found, source.files)
     assert model is not None
     assert [error.message for error in VALIDATOR.iter_errors(source.data)] == []
     assert VALIDATOR.is_valid(read_text(expanded(model)).data)
@@ -275,7 +275,7 @@ def test_examples_pass_both() -> None:
 
         load_source(source, found)
 
-        assert list(found) == [], render(found, [source])
+        assert list(found) == [], render(found, source.files)
         assert [error.message for error in VALIDATOR.iter_errors(source.data)] == [], path
 
 

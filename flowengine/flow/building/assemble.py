@@ -16,9 +16,9 @@ from flowengine.flow.building.steps import Chain, Step
 from flowengine.flow.source.diagnostics import (
     Diagnostic,
     Loc,
+    MovedSource,
     Position,
     SourceLines,
-    SourcePart,
 )
 from flowengine.util.plain_data import with_leaves
 
@@ -43,7 +43,7 @@ class Built:
         self.places: dict[Loc, DeclarationSite] = {(): flow.place, **flow.places}
         self._ids = frozenset(step.id for step in flow.every())
         flow = self.flow
-        data: dict[str, Any] = {} if isinstance(flow.place, SourcePart) else {"flowengine": 1}
+        data: dict[str, Any] = {} if isinstance(flow.place, MovedSource) else {"flowengine": 1}
         for key, value in flow.head.items():
             data[key] = plain(value, self._tool, f"{key!r} of flow {flow.id!r}")
         for name, inner in flow.subflows.items():
@@ -62,7 +62,7 @@ class Built:
         """The files that contain its declarations."""
         lines: dict[str, SourceLines] = {}
         for place in self.places.values():
-            if isinstance(place, SourcePart):
+            if isinstance(place, MovedSource):
                 lines |= place.source.files
             else:
                 file = getattr(place, "file", "")
@@ -83,7 +83,7 @@ class Built:
         known = next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.places)
         place = self.places[known]
         named = len(known) > 1 and isinstance(known[-1], str) and isinstance(known[-2], int)
-        if isinstance(place, SourcePart) or named:
+        if isinstance(place, MovedSource) or named:
             return place, loc[len(known) - named :]
         return place, loc[len(known) :]
 
@@ -102,15 +102,15 @@ class Built:
             self.places[(*loc, key)] = place
         data: dict[str, Any] = {}
         for key, value in step.spec.items():
-            if value is None and key != "output" and not isinstance(step.place, SourcePart):
+            if value is None and key != "output" and not isinstance(step.place, MovedSource):
                 continue  # an omitted argument
             what = f"{key!r} of step {step.id!r}"
             named = self._named if key in TARGETS else self._tool
             data[key] = plain(value, named, what, typed=key == "with")
-            if key in OWN and not isinstance(step.place, SourcePart):
+            if key in OWN and not isinstance(step.place, MovedSource):
                 data[key] = _own(data[key], step.id)
         ways = data.get("next")
-        if isinstance(ways, list) and not isinstance(step.place, SourcePart):
+        if isinstance(ways, list) and not isinstance(step.place, MovedSource):
             data["next"] = ways[0] if len(ways) == 1 else {"all": ways}
         items = (*items, *_item(data))
         if step.function is not None:
@@ -174,7 +174,7 @@ class Built:
         """Put the first step of the flow first, and keep the steps declared in a row together."""
         starts = [step.id for step in self.flow.starts]
         alone = {step["id"] for step in steps if "trigger" in step} | set(starts)
-        if isinstance(self.flow.place, SourcePart) or not alone:
+        if isinstance(self.flow.place, MovedSource) or not alone:
             return
         ways: dict[int, str] = {}
         for index, (step, follower) in enumerate(zip(steps, [*steps[1:], None], strict=True)):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from flowengine.errors import FlowFileError
 from flowengine.flow.building.assemble import assemble
 from flowengine.flow.building.graph import FlowGraph
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel
-from flowengine.flow.source.diagnostics import Diagnostics, render
+from flowengine.flow.source.diagnostics import Diagnostics
 from flowengine.sdk.python.imported_modules import check_importable
 from flowengine.util.plain_data import leaves
 
@@ -28,7 +27,6 @@ def loaded(flow: FlowGraph) -> FlowModel:
     source, diagnostics = assemble(flow), Diagnostics()
     model = load_source(source, diagnostics)
     if model is None or diagnostics.errors:
-        problems = list(diagnostics)
-        raise FlowFileError(render(problems, source.files), problems)
+        diagnostics.refuse(source.files)
     check_importable(leaf for leaf in leaves(model.plain()) if isinstance(leaf, str))
     return model

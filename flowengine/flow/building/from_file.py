@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from flowengine.errors import FlowFileError
 from flowengine.flow.building.graph import FlowGraph
 from flowengine.flow.building.steps import Scope, Step
 from flowengine.flow.loading.load import load_source
-from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, SourcePart, render
+from flowengine.flow.source.diagnostics import Diagnostics, Loc, MovedSource, Origin
 
 
 def adopt(flow: FlowGraph, source: Origin) -> None:
@@ -23,9 +22,9 @@ def adopt(flow: FlowGraph, source: Origin) -> None:
     if not isinstance(data, dict):
         diagnostics = Diagnostics()
         load_source(source, diagnostics)
-        raise FlowFileError(render(diagnostics, source.files), list(diagnostics))
+        diagnostics.refuse(source.files)
     flow.head = {key: value for key, value in data.items() if key not in {"steps", "finally"}}
-    flow.place = SourcePart(source, ())
+    flow.place = MovedSource(source, {})
     flow.problems = list(source.problems)
     for key, block in (("steps", flow.steps), ("finally", flow.cleanup)):
         if key in data and not _adopt_steps(flow, data[key], block, source, (key,)):
@@ -41,7 +40,7 @@ def _adopt_steps(
     for index, item in enumerate(given):
         place = (*loc, index)
         spec = dict(item)
-        step = Scope(flow, str(spec.get("id")), spec, SourcePart(source, place))
+        step = Scope(flow, str(spec.get("id")), spec, MovedSource(source, {(): place}))
         for key in ("group", "parallel", "finally"):
             inner: list[Step] = []
             if key in spec and _adopt_steps(flow, spec[key], inner, source, (*place, key)):

@@ -6,7 +6,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple
 
-from flowengine.errors import FlowFileError
 from flowengine.flow.compile.compilation import Compilation
 from flowengine.flow.loading.files import FlowFiles
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
@@ -130,13 +129,12 @@ def compile_source(source: Origin, folder: str, path: str | None = None) -> Comp
     if compilation is not None and compilation.first.is_library and not files.diagnostics.errors:
         hint = "it can be imported. Add 'steps' to run it"
         compilation.first.report.at("E104", "this file is a library, without 'steps'", (), hint)
-    problems = list(files.diagnostics)
     if compilation is None or files.diagnostics.errors:
-        raise FlowFileError(render(problems, files.sources), problems)
+        files.diagnostics.refuse(files.sources)
     flow = compilation.link()
     paths = dict.fromkeys([*files.paths, *compilation.read])
     sources = [(path, source_digest(path) or "") for path in paths]
-    return Compiled(flow, structural_hash(flow), problems, sources)
+    return Compiled(flow, structural_hash(flow), list(files.diagnostics), sources)
 
 
 def _checked(source: Origin, folder: str, path: str | None) -> tuple[Compilation | None, FlowFiles]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowFileError
@@ -18,19 +18,11 @@ from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.scopes import DeclarationScope
 from flowengine.flow.compile.types import CALLS, EXECUTION, UNKNOWN, VisibleNames
 from flowengine.flow.loading.files import FlowFile, known_names
-from flowengine.flow.loading.load import FileValidator
-from flowengine.flow.loading.long_form import Expander
+from flowengine.flow.loading.load import read_file
 from flowengine.flow.models.declarations import Rule, RuleFile
 from flowengine.flow.models.kinds import brought_tools
-from flowengine.flow.models.types import shown
-from flowengine.flow.source.diagnostics import (
-    Diagnostic,
-    DiagnosticReporter,
-    Diagnostics,
-    Faults,
-    render,
-)
-from flowengine.flow.source.yaml_source import Source, read
+from flowengine.flow.source.diagnostics import Diagnostic, DiagnosticReporter, Diagnostics, render
+from flowengine.flow.source.yaml_source import read
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import Called, in_order
 from flowengine.kernel.graph.specs import CallsSpec, RuleSpec
@@ -277,8 +269,11 @@ def compile_host_rules(path: str) -> CompiledRules:
     if not source.says("rules"):  # a link may lead to any file, so its content is not quoted
         message = f"{path} is not a rule file: 'rules:' is missing"
         raise FlowFileError(message, [])
-    declared = _rules(source, diagnostics)
     report = DiagnosticReporter(source, diagnostics)
+    model = read_file(RuleFile, source, report, "rules")
+    if model is None or diagnostics.errors:
+        diagnostics.refuse(source.files)
+    declared = model.rules
     expressions = Expressions(report, {})
     view = VisibleNames({"args": UNKNOWN, "calls": CALLS, "execution": EXECUTION})
     conditions = {}
@@ -298,7 +293,7 @@ def compile_host_rules(path: str) -> CompiledRules:
             loc = (*rule.loc, "when")
             conditions[index] = expressions.condition(rule.when, loc, view)
     if diagnostics.errors:
-        _refuse(source, diagnostics)
+        diagnostics.refuse(source.files)
     rules = [
         [[*rule.verdict], rule.agent, rule.effect, rule.in_, conditions.get(index)]
         for index, rule in enumerate(declared)
@@ -306,29 +301,3 @@ def compile_host_rules(path: str) -> CompiledRules:
     compiled: dict[str, Plain] = {"rules": rules, "expressions": expressions.records}
     problems = list(diagnostics)
     return CompiledRules(compiled, problems, render(problems, source.files))
-
-
-def _rules(source: Source, diagnostics: Diagnostics) -> list[Rule]:
-    """Return the rules of a file.
-
-    Raises:
-        FlowFileError: The file cannot be read to its end, or has another form.
-    """
-    faults = Faults(source, diagnostics)
-    if source.root is None:
-        _refuse(source, diagnostics)
-    if not isinstance(source.data, dict):
-        message = f"{RuleFile.NOUN} is a mapping, this is {shown(source.data)}"
-        faults.add("E103", message, (), "start with 'rules:'")
-        _refuse(source, diagnostics)
-    expander = Expander(faults)
-    expanded = expander.part(RuleFile, dict(source.data), ())
-    model = FileValidator(expander, RuleFile).validate(expanded)
-    if model is None or diagnostics.errors:
-        _refuse(source, diagnostics)
-    return model.rules
-
-
-def _refuse(source: Source, diagnostics: Diagnostics) -> NoReturn:
-    problems = list(diagnostics)
-    raise FlowFileError(render(problems, source.files), problems)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from flowengine.flow.source.diagnostics import Diagnostic, Loc, Origin, Position, SourceLines
+from flowengine.flow.source.diagnostics import Loc, MovedSource, Origin
 
 _STEPS = ("steps", "group", "parallel", "finally")
 """Keys with lists of steps."""
@@ -26,7 +26,7 @@ def with_entries(source: Origin) -> Origin:
         return source
     entries = _Entries(source.data)
     data = entries.whole()
-    return _Moved(source, data, entries.moves) if entries.moves else source
+    return MovedSource(source, entries.moves, data) if entries.moves else source
 
 
 class _Entries:
@@ -104,39 +104,3 @@ def _is_entry(entry: Any) -> TypeGuard[dict[str, Any]]:
 
 def _without_chat(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "chat"}
-
-
-class _Moved:
-    """A source whose parts were moved to other places.
-
-    Args:
-        source: As written.
-        data: The present data.
-        moves: Present place of a part → its original place.
-    """
-
-    def __init__(self, source: Origin, data: Any, moves: Mapping[Loc, Loc]) -> None:
-        self.source = source
-        self.data = data
-        self.moves = moves
-        self.problems: list[Diagnostic] = source.problems
-        self.readable = source.readable
-
-    @property
-    def files(self) -> Mapping[str, SourceLines]:
-        """The files that reports show."""
-        return self.source.files
-
-    def position(self, loc: Loc, *, key: bool = False) -> Position:
-        """Return the original position of a part."""
-        return self.source.position(self._written(loc), key=key)
-
-    def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
-        """Return the original position of a character in a text."""
-        return self.source.inside(self._written(loc), offset, length)
-
-    def _written(self, loc: Loc) -> Loc:
-        for size in range(len(loc), 0, -1):
-            if loc[:size] in self.moves:
-                return (*self.moves[loc[:size]], *loc[size:])
-        return loc

@@ -16,7 +16,13 @@ from flowengine.flow.loading.long_form import Expander, shapes
 from flowengine.flow.models import FlowModel, GeneratedBody, Loc, Part
 from flowengine.flow.models.reading import Reading
 from flowengine.flow.models.types import OPEN, in_generated, shown
-from flowengine.flow.source.diagnostics import Diagnostics, Fault, Faults, Origin, SourcePart
+from flowengine.flow.source.diagnostics import (
+    DiagnosticReporter,
+    Diagnostics,
+    Fault,
+    MovedSource,
+    Origin,
+)
 
 PASSES = 20
 """Maximum number of passes that leave out invalid parts and validate the rest again."""
@@ -26,30 +32,49 @@ Top = TypeVar("Top", bound=Part)
 """The model of a whole file."""
 
 
-class FileValidator(Generic[Top]):
-    """Validates one file.
+def read_file(top: type[Top], source: Origin, report: DiagnosticReporter, first: str) -> Top | None:
+    """Return the model of a file besides flow files, or None if nothing is left to check.
 
     Args:
-        expander: The expander of the file.
+        top: The model.
+        source: The file.
+        report: Receives all errors.
+        first: The key that the file begins with.
+    """
+    if not source.readable:
+        return None
+    if not isinstance(source.data, dict):
+        message = f"{top.NOUN} is a mapping, this is {shown(source.data)}"
+        report.at("E103", message, (), f"start with '{first}:'")
+        return None
+    return _FileReader(top, report).read(dict(source.data))
+
+
+class _FileReader(Generic[Top]):
+    """Reads one file.
+
+    Args:
         top: The model of the file.
+        report: Receives the errors.
     """
 
-    def __init__(self, expander: Expander, top: type[Top]) -> None:
+    def __init__(self, top: type[Top], report: DiagnosticReporter) -> None:
         self.top = top
-        self.faults = expander.faults
-        self.parts = expander.parts
-        self.meant = expander.meant
+        self.report = report
+        self.expander = Expander(report)
 
-    def validate(self, data: dict[str, Any], base: Loc = ()) -> Top | None:
+    def read(self, written: dict[str, Any], base: Loc = ()) -> Top | None:
         """Return the model of the data, or of its valid part.
 
         Args:
-            data: The file in long form. Invalid parts are removed from it.
+            written: The file as written.
             base: The place of the data in its file.
 
         Returns:
             The model, or None if the invalid parts cannot be left out.
         """
+        data = self.expander.part(self.top, written, ())
+        _check_ids(data, self.report)
         for round_ in range(PASSES):
             reading = Reading(base)
             model = reading.part(self.top, data)
@@ -65,14 +90,14 @@ class FileValidator(Generic[Top]):
     def _report(self, refusal: Fault) -> None:
         loc, code, message, hint, key, missing = refusal
         if missing:
-            if loc in self.faults.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
+            if loc in self.report.unread or str(loc[-1]) in self.expander.meant.get(loc[:-1], ()):
                 return  # it exists, and its error is already reported
             loc, key = loc[:-1], True
-        self.faults.add(code, message, loc, hint, key=key)
+        self.report.at(code, message, loc, hint, key=key)
 
     def _part_at(self, loc: Loc) -> type[Part] | None:
         """Return the model that is expected at a place."""
-        owner = self.parts.get(loc[:-1])
+        owner = self.expander.parts.get(loc[:-1])
         shape = shapes(owner).get(str(loc[-1])) if owner and loc else None
         if shape is not None:
             return shape.part
@@ -82,7 +107,7 @@ class FileValidator(Generic[Top]):
         """Remove an invalid part from the data. Return False if nothing would be left."""
         loc = refusal.loc
         if refusal.missing:
-            owner, part = _get(data, loc[:-1]), self.parts.get(loc[:-1])
+            owner, part = _get(data, loc[:-1]), self.expander.parts.get(loc[:-1])
             if part is not None and loc[-1] == part.NAMED:
                 owner[part.NAMED] = _stand_in(loc)
                 return True
@@ -90,12 +115,12 @@ class FileValidator(Generic[Top]):
         while loc:
             owner = _get(data, loc[:-1])
             if isinstance(owner, dict):
-                self.faults.leave_out(loc)
+                self.report.unread.add(loc)
                 owner.pop(loc[-1], None)
                 return True
             part = self._part_at(loc)
             if isinstance(owner, list) and part is not None and part.NAMED is not None:
-                self.faults.leave_out(loc)
+                self.report.unread.add(loc)
                 owner[int(loc[-1])] = {part.NAMED: _stand_in(loc)}
                 return True
             loc = loc[:-1]
@@ -133,26 +158,23 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
         The model. For a file with errors it omits the invalid parts. None if nothing is left to
         check.
     """
-    faults = Faults(source, diagnostics)
+    report = DiagnosticReporter(source, diagnostics)
     if not source.readable:
         return None
     if not isinstance(source.data, dict):
-        faults.add("E103", f"a flow file must be a mapping, this is {shown(source.data)}", ())
+        report.at("E103", f"a flow file must be a mapping, this is {shown(source.data)}", ())
         return None
     data = dict(source.data)
-    if not _readable_version(data, faults):
+    if not _readable_version(data, report):
         return None
-    _refuse_keys_with_expressions(data, (), faults)
-    expander = Expander(faults)
-    expanded = expander.part(FlowModel, data, ())
-    _check_ids(expanded, faults)
-    model = FileValidator(expander, FlowModel).validate(expanded)
-    if len(faults.unread) > MOST_UNREAD:
+    _refuse_keys_with_expressions(data, (), report)
+    model = _FileReader(FlowModel, report).read(data)
+    if len(report.unread) > MOST_UNREAD:
         return None
     if model is not None:
-        model._unread = frozenset(faults.unread)
+        model._unread = frozenset(report.unread)
         model._around_unread = frozenset(
-            loc[:end] for loc in faults.unread for end in range(len(loc) + 1)
+            loc[:end] for loc in report.unread for end in range(len(loc) + 1)
         )
     return model
 
@@ -171,19 +193,16 @@ def load_generated(
     Returns:
         The model, or None if there are errors.
     """
-    faults = Faults(SourcePart(source, loc), diagnostics)
+    report = DiagnosticReporter(MovedSource(source, {(): loc}), diagnostics)
     token = in_generated.set(True)
     try:
-        expander = Expander(faults)
-        expanded = expander.part(GeneratedBody, data, ())
-        _check_ids(expanded, faults)
-        body = FileValidator(expander, GeneratedBody).validate(expanded, loc)
+        body = _FileReader(GeneratedBody, report).read(data, loc)
     finally:
         in_generated.reset(token)
-    return None if faults.unread else body
+    return None if report.unread else body
 
 
-def _readable_version(data: dict[str, Any], faults: Faults) -> bool:
+def _readable_version(data: dict[str, Any], report: DiagnosticReporter) -> bool:
     """Return whether this release supports the file's language version.
 
     A missing one counts as supported.
@@ -193,50 +212,50 @@ def _readable_version(data: dict[str, Any], faults: Faults) -> bool:
     if number and version != VERSION:
         message = f"language version {version} is not supported. This release supports version 1"
         newer = "a newer release of flowengine may read it" if version > VERSION else "write 1"
-        faults.add("E501", message, place, newer)
+        report.at("E501", message, place, newer)
         return False
     if "flowengine" not in data:
         hint = "write 'flowengine: 1' in the first line"
-        faults.add("E104", "the file does not declare its language version", (), hint)
+        report.at("E104", "the file does not declare its language version", (), hint)
     elif not number:
         message = f"expected the language version 1, got {shown(version)}"
-        faults.add("E103", message, place, "write 1")
+        report.at("E103", message, place, "write 1")
     data["flowengine"] = VERSION
     return True
 
 
-def _refuse_keys_with_expressions(data: Any, loc: Loc, faults: Faults) -> None:
+def _refuse_keys_with_expressions(data: Any, loc: Loc, report: DiagnosticReporter) -> None:
     if isinstance(data, list):
         for index, item in enumerate(data):
-            _refuse_keys_with_expressions(item, (*loc, index), faults)
+            _refuse_keys_with_expressions(item, (*loc, index), report)
     elif isinstance(data, dict):
         for key, value in data.items():
             if OPEN.search(key):
                 message = "a key cannot contain an expression"
-                faults.add("E306", message, (*loc, key), "compute the map in a tool", key=True)
-            _refuse_keys_with_expressions(value, (*loc, key), faults)
+                report.at("E306", message, (*loc, key), "compute the map in a tool", key=True)
+            _refuse_keys_with_expressions(value, (*loc, key), report)
 
 
-def _check_ids(flow: dict[str, Any], faults: Faults) -> None:
+def _check_ids(flow: dict[str, Any], report: DiagnosticReporter) -> None:
     """Report ids that are shared by two steps of a flow."""
-    _check_ids_of(flow, (), faults)
+    _check_ids_of(flow, (), report)
     flows = flow.get("flows")
     for name, body in flows.items() if isinstance(flows, dict) else ():
         if isinstance(body, dict):
-            _check_ids_of(body, ("flows", name), faults)
+            _check_ids_of(body, ("flows", name), report)
 
 
-def _check_ids_of(flow: dict[str, Any], loc: Loc, faults: Faults) -> None:
+def _check_ids_of(flow: dict[str, Any], loc: Loc, report: DiagnosticReporter) -> None:
     first: dict[str, Loc] = {}
     for place, step in _steps(flow, loc):
         name = step.get("id")
         if not isinstance(name, str):
             continue
         if name in first:
-            line = faults.position((*first[name], "id")).line
+            line = report.source.position((*first[name], "id")).line
             hint = f"the step in line {line} has the same id. Ids are unique in a flow"
-            faults.add("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
-            faults.leave_out(place)
+            report.at("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
+            report.unread.add(place)
         first.setdefault(name, place)
 
 

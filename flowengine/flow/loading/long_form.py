@@ -21,7 +21,7 @@ from flowengine.flow.models.agent import IsSchema
 from flowengine.flow.models.base import not_yet, refused_keys
 from flowengine.flow.models.kinds import configuration, is_kind, kind_names, short_form
 from flowengine.flow.models.types import has_expression
-from flowengine.flow.source.diagnostics import Fault, Faults
+from flowengine.flow.source.diagnostics import DiagnosticReporter, Fault
 from flowengine.flow.source.synonyms import synonym
 from flowengine.sdk.texts.near_words import nearest
 
@@ -90,11 +90,11 @@ class Expander:
     """Expands one file.
 
     Args:
-        faults: Receives the errors.
+        report: Receives the errors.
     """
 
-    def __init__(self, faults: Faults) -> None:
-        self.faults = faults
+    def __init__(self, report: DiagnosticReporter) -> None:
+        self.report = report
         self.parts: dict[Loc, type[Part]] = {}
         """The model of each mapping of the expanded data."""
         self.meant: dict[Loc, set[str]] = {}
@@ -129,8 +129,8 @@ class Expander:
             place = loc if problem.key is None else (*loc, problem.key)
             if problem.key is None and self.meant.get(loc):
                 continue  # a missing key may be the misspelled one
-            self.faults.add(problem.code, problem.message, place, problem.hint, key=True)
-            self.faults.leave_out(place)
+            self.report.at(problem.code, problem.message, place, problem.hint, key=True)
+            self.report.unread.add(place)
         expanded = {key: entry for key, entry in expanded.items() if entry is not LEFT_OUT}
         if issubclass(cls, Pluggable) and "with" in expanded:
             tried = any(map(cls.is_action, given)) or self._means_an_action(cls, loc)
@@ -148,9 +148,9 @@ class Expander:
         value, place, field = given[key], (*loc, key), cls.fields_by_key().get(key)
         refused = not_yet(cls.__name__, key, value)
         if refused is not None:
-            self.faults.add("E502", f"not supported yet: {refused.what}", place, key=True)
+            self.report.at("E502", f"not supported yet: {refused.what}", place, key=True)
         elif field is not None and value is None and not field[1].takes_null:
-            self.faults.add("E103", f"{key!r} has no value", place, "give one, or leave it out")
+            self.report.at("E103", f"{key!r} has no value", place, "give one, or leave it out")
         elif field is not None:
             return self._field(shapes(cls)[key], value, place)
         elif issubclass(cls, Pluggable) and is_kind(key, cls.PLACE):
@@ -159,7 +159,7 @@ class Expander:
             return value
         else:
             self._unknown_key(cls, key, given, place)
-        self.faults.leave_out(place)
+        self.report.unread.add(place)
         return LEFT_OUT
 
     def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
@@ -169,16 +169,16 @@ class Expander:
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
         if issubclass(cls, Pluggable) and (hint := _inside(cls, key, given)) is not None:
-            self.faults.add("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
+            self.report.at("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
             return
         foreign = synonym(cls.__name__, key)
         if foreign is not None:
             message = f"unknown key {key!r} in {cls.NOUN}"
             as_list = foreign.key == "run" and isinstance(given[key], list)
-            self.faults.add("E102", message, loc, _COMMAND if as_list else foreign.hint, key=True)
+            self.report.at("E102", message, loc, _COMMAND if as_list else foreign.hint, key=True)
             if foreign.key is not None and foreign.key not in given:
                 self.meant.setdefault(loc[:-1], set()).add(foreign.key)
-                self.faults.leave_out((*loc[:-1], foreign.key))
+                self.report.unread.add((*loc[:-1], foreign.key))
             return
         meant = nearest(key, [one for one in (*known, *refused) if one not in given])
         # Keys of the author have names as values. An expression is meant as another form.
@@ -191,7 +191,7 @@ class Expander:
         hint = f"did you mean {meant!r}?" if meant else None
         if hint is None and len(known) <= 8:
             hint = f"known are {', '.join(known)}"
-        self.faults.add("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
+        self.report.at("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
         if meant:
             self.meant.setdefault(loc[:-1], set()).add(meant)
 
@@ -207,7 +207,7 @@ class Expander:
         hint = f"write {where}: {{{below}: {{{entries}}}}}"
         if len(hint) > _LONGEST_HINT:
             hint = f"write {where}: {{{below}: {{OUTCOME: STEP}}}}"
-        self.faults.add("E102", message, loc, hint, key=True)
+        self.report.at("E102", message, loc, hint, key=True)
 
     def _field(self, shape: Shape, value: Any, loc: Loc) -> Any:
         if shape.part is not None and shape.part.SINGLE and shape.within == "list":
@@ -235,9 +235,9 @@ class Expander:
         """Report errors in a schema or configuration, and return whether there are any."""
         found = list(problems)
         for place, code, message, hint, key, _ in found:
-            self.faults.add(code, message, place, hint, key=key)
+            self.report.at(code, message, place, hint, key=key)
         if found:
-            self.faults.leave_out(loc)
+            self.report.unread.add(loc)
         return bool(found)
 
     def _kind(self, cls: type[Pluggable], key: str, value: Any, loc: Loc) -> Any:
@@ -252,8 +252,8 @@ class Expander:
         try:
             schema = configuration(key)
         except FlowEngineError as error:
-            self.faults.add("E401", error.message, loc, error.hint, key=True)
-            self.faults.leave_out(loc)
+            self.report.at("E401", error.message, loc, error.hint, key=True)
+            self.report.unread.add(loc)
             return LEFT_OUT
         value = short_form(schema, value)
         problems = (

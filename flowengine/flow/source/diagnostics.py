@@ -10,8 +10,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
+from flowengine.errors import FlowFileError
 from flowengine.sdk.texts.visible_text import printable
 
 Loc = tuple[str | int, ...]
@@ -91,13 +92,6 @@ class SourceLines(Protocol):
         """Return a line, counted from 1, without its line break."""
 
 
-class NamedLines(SourceLines, Protocol):
-    """A text with a name."""
-
-    name: str
-    """As in positions."""
-
-
 class Origin(Protocol):
     """The source of a flow: a file, or the calls that declare it."""
 
@@ -123,30 +117,21 @@ class Origin(Protocol):
         """Return the position of a character in the text at a path."""
 
 
-class SourcePart:
-    """A place of a source as a separate source, even if the source has no such place.
+class MovedSource:
+    """A source whose parts are at other places than in their source, some perhaps at none.
 
     Args:
         source: The whole source.
-        loc: The place.
+        moves: Present place of a part → its place in the source.
+        data: The present data.
     """
 
-    def __init__(self, source: Origin, loc: Loc) -> None:
+    def __init__(self, source: Origin, moves: Mapping[Loc, Loc], data: Any = None) -> None:
         self.source = source
-        self.loc = loc
-        self.problems: list[Diagnostic] = []
-        self.readable = True
-
-    @property
-    def data(self) -> Any:
-        """The content of the place as plain data, or None if there is none."""
-        data = self.source.data
-        for key in self.loc:
-            try:
-                data = data[key]
-            except (KeyError, IndexError, TypeError):
-                return None
-        return data
+        self.moves = moves
+        self.data = data
+        self.problems = source.problems
+        self.readable = source.readable
 
     @property
     def files(self) -> Mapping[str, SourceLines]:
@@ -154,12 +139,18 @@ class SourcePart:
         return self.source.files
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
-        """Return the position of something below the place."""
-        return self.source.position((*self.loc, *loc), key=key)
+        """Return the position of a part in the source."""
+        return self.source.position(self._written(loc), key=key)
 
     def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
-        """Return the position of a character in a text below the place."""
-        return self.source.inside((*self.loc, *loc), offset, length)
+        """Return the position of a character in a text."""
+        return self.source.inside(self._written(loc), offset, length)
+
+    def _written(self, loc: Loc) -> Loc:
+        for size in range(len(loc), -1, -1):
+            if loc[:size] in self.moves:
+                return (*self.moves[loc[:size]], *loc[size:])
+        return loc
 
 
 class Diagnostics:
@@ -214,28 +205,36 @@ class Diagnostics:
         """The warnings, in file order."""
         return [one for one in self if one.is_warning]
 
+    def refuse(self, files: Mapping[str, SourceLines]) -> NoReturn:
+        """Refuse a file.
+
+        Args:
+            files: The texts that the diagnostics refer to, by name.
+
+        Raises:
+            FlowFileError: Always, with all diagnostics.
+        """
+        problems = list(self)
+        raise FlowFileError(render(problems, files), problems)
+
     def _order(self, one: Diagnostic) -> tuple[int, int, int, str, str]:
         return (self._files[one.file], one.line, one.column, one.code, one.message)
 
 
-def render(
-    diagnostics: Iterable[Diagnostic], files: Mapping[str, SourceLines] | Iterable[NamedLines]
-) -> str:
+def render(diagnostics: Iterable[Diagnostic], files: Mapping[str, SourceLines]) -> str:
     """Return the human-readable report.
 
     Args:
         diagnostics: The diagnostics to show, in this order.
-        files: The texts that they refer to, by name or as a list. Lines of missing texts are left
-            out.
+        files: The texts that they refer to, by name. Lines of missing texts are left out.
 
     Returns:
         Lines without a final line break, or the empty text if there is nothing to show.
     """
-    by_name = files if isinstance(files, Mapping) else {file.name: file for file in files}
     problems = list(diagnostics)
     if not problems:
         return ""
-    shown = [line for one in problems for line in _shown(one, by_name.get(one.file))]
+    shown = [line for one in problems for line in _shown(one, files.get(one.file))]
     return "\n".join([*shown, summary(problems)])
 
 
@@ -282,64 +281,25 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
 
 
-# The errors of one flow file, and the parts that are left out because of them.
-
-
-class Faults:
-    """Reports errors at places of a file, and records the parts that could not be read.
-
-    Args:
-        source: The file. Its YAML errors are reported at once.
-        diagnostics: Receives the errors.
-    """
-
-    def __init__(self, source: Origin, diagnostics: Diagnostics) -> None:
-        self.source = source
-        self.diagnostics = diagnostics
-        self.unread: set[Loc] = set()
-        """Places whose content is left out."""
-        for problem in source.problems:
-            diagnostics.add(problem)
-        self._no_yaml = {(problem.line, problem.column) for problem in source.problems}
-
-    def add(
-        self, code: str, message: str, loc: Loc, hint: str | None = None, *, key: bool = False
-    ) -> None:
-        """Report an error, unless its place is not valid YAML, which would be the cause.
-
-        Args:
-            code: For example `E103`.
-            message: The problem, in one line.
-            loc: Its place.
-            hint: The remedy.
-            key: Whether it is about the key at `loc`, not its value.
-        """
-        place = self.position(loc, key=key)
-        if (place.line, place.column) not in self._no_yaml:
-            self.diagnostics.error(code, message, place, hint=hint)
-
-    def leave_out(self, loc: Loc) -> None:
-        """Record that the content of a place is not in the model."""
-        self.unread.add(loc)
-
-    def position(self, loc: Loc, *, key: bool = False) -> Position:
-        """Return the position of a value or its key."""
-        return self.source.position(loc, key=key)
-
-
 # Reporting of diagnostics of the compiler: a code, a message, and a place in the file.
 
 
 class DiagnosticReporter:
-    """Reports diagnostics at places of one file.
+    """Reports diagnostics at places of one file, and records the parts that could not be read.
 
     Args:
+        source: The file. Its YAML errors are reported at once.
         diagnostics: Receives them.
     """
 
     def __init__(self, source: Origin, diagnostics: Diagnostics) -> None:
         self.source = source
         self.diagnostics = diagnostics
+        self.unread: set[Loc] = set()
+        """Places whose content is not in the model."""
+        for problem in source.problems:
+            diagnostics.add(problem)
+        self._no_yaml = {(problem.line, problem.column) for problem in source.problems}
 
     def at(
         self,
@@ -351,19 +311,20 @@ class DiagnosticReporter:
         key: bool = False,
         related: Iterable[tuple[Loc, str]] = (),
     ) -> None:
-        """Report an error about a value, or about its key.
+        """Report an error, unless its place is not valid YAML, which would be the cause.
 
         Args:
             code: For example `E201`.
             message: The problem, in one line.
             loc: Its place.
             hint: The remedy.
-            key: Whether it is about the key.
+            key: Whether it is about the key at `loc`, not its value.
             related: Other places involved.
         """
         place = self.source.position(loc, key=key)
-        others = [(self.source.position(other), text) for other, text in related]
-        self.diagnostics.error(code, message, place, hint=hint, related=others)
+        if (place.line, place.column) not in self._no_yaml:
+            others = [(self.source.position(other), text) for other, text in related]
+            self.diagnostics.error(code, message, place, hint=hint, related=others)
 
     def inside(
         self, code: str, message: str, loc: Loc, offset: int, length: int, hint: str | None = None

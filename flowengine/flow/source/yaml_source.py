@@ -162,38 +162,29 @@ class Source:
         """
         value = node.data if isinstance(node.data, str) else ""
         blank = offset >= len(value) or value[offset].isspace()
-        if not blank and self._is_verbatim(node, value[: offset + 1]):
-            return node.start + bool(node.style) + offset
         wanted = sum(not c.isspace() for c in value[:offset])
         last = node.start
-        for count, (index, size) in enumerate(self._characters(node)):
+        for count, unit in enumerate(self._characters(node)):
             if count == wanted and not blank:
-                return index
+                return unit.start()
             if count == wanted:
                 break
-            last = index + size
+            last = unit.end()
         return min(last, max(node.end - 1, node.start))
 
-    def _is_verbatim(self, node: SourceNode, beginning: str) -> bool:
-        """Return whether the beginning of a scalar's value is written verbatim in the file."""
-        if node.style not in {"", "'", '"'}:
-            return False
-        escape = {"'": "'", '"': "\\"}.get(node.style)
-        if escape is not None and escape in beginning:
-            return False
-        return self.text.startswith(beginning, node.start + bool(node.style))
-
-    def _characters(self, node: SourceNode) -> Iterator[tuple[int, int]]:
-        """Yield the index and the width of each character of a scalar that is not a blank."""
+    def _characters(self, node: SourceNode) -> Iterator[re.Match[str]]:
+        """Yield each character of a scalar that is not a blank in its value, as it is written."""
         start, end = node.start, node.end
         if node.style in {"'", '"'}:
             start, end = start + 1, end - 1
         elif node.style in {"|", ">"}:
             start = self.text.find("\n", start) + 1 or end
         unit = {"'": SINGLE_QUOTED, '"': DOUBLE_QUOTED}.get(node.style or "", PLAIN)
-        for match in unit.finditer(self.text, start, end):
-            if not _blank(match.group()):
-                yield match.start(), len(match.group())
+        for match in unit.finditer(FOREIGN.sub(" ", self.text), start, end):
+            written = match[0]
+            meant = yaml.safe_load(f'"{written}"') if written[0] == "\\" != written else written
+            if meant.strip():
+                yield match
 
 
 def says(text: str, key: str) -> bool:
@@ -211,16 +202,6 @@ SINGLE_QUOTED = re.compile(r"''|[\s\S]")
 DOUBLE_QUOTED = re.compile(
     rf"\\(?:x[0-9a-fA-F]{{2}}|{PAIR}|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}}|\r?\n|[\s\S])|[\s\S]"
 )
-BLANK_ESCAPES = frozenset({"\\n", "\\t", "\\ ", "\\\t", "\\r", "\\v", "\\f", "\\N", "\\_", "\\L"})
-
-
-def _blank(unit: str) -> bool:
-    """Return whether a written character becomes a blank, or nothing, in the value."""
-    if not unit.startswith("\\") or len(unit) == 1:
-        return unit.isspace()
-    if unit[1] in "xuU" and len(unit) > 2:
-        return chr(int(unit[2:].partition("\\")[0], 16)).isspace()  # No half of a pair is blank.
-    return unit in BLANK_ESCAPES or unit in {"\\P", "\\\n", "\\\r\n"}
 
 
 def read(path: str | Path) -> Source:
