@@ -1,10 +1,9 @@
 """Agents: models with instructions and tools, which steps run until they have an answer."""
 
 import re
-from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part
+from flowengine.flow.models.base import ExclusiveKeys, Field, KeyExcludes, Part
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.types import (
     GENERATED_ID,
@@ -222,6 +221,9 @@ class Handoff(Part):
 
     NOUN = "a handoff"
     MAIN = "agent"
+    RULES = (
+        KeyExcludes("args", "tool", "they are the arguments of the tool. Leave one out", (False,)),
+    )
 
     agent: AgentName = Field(examples=["billing"])
     """The other agent."""
@@ -241,14 +243,6 @@ class Handoff(Part):
     tool: bool = Field(default=True, examples=[False])
     """Whether the model has a tool for it. Otherwise tools hand over to the agent, by returning it.
     """
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Refuse arguments of a handoff without a tool."""
-        yield from super().problems(given)
-        if given.get("tool") is False and "args" in given:
-            message = "'args' are the arguments of the tool, which 'tool: false' leaves out"
-            yield MappingProblem("args", "E103", message, "leave out one of them")
 
 
 class Check(Part):
@@ -318,6 +312,7 @@ class Agent(Part):
     """A model with instructions and tools."""
 
     NOUN = "an agent"
+    RULES = (KeyExcludes("returns", "finish", "it ends by a tool then. Leave one out", ("tools",)),)
 
     model: ModelNames | None = Field(
         default=None, examples=["openai/gpt-4o", ["openai/gpt-4o", "openai/gpt-4o-mini"]]
@@ -399,14 +394,6 @@ class Agent(Part):
     def led_to(self) -> list[str]:
         """The agents that it may hand over to itself, or its tools."""
         return [handoff.agent for handoff in self.handoffs]
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Check keys that exclude each other."""
-        yield from super().problems(given)
-        if given.get("finish") == "tools" and "returns" in given:
-            message = "'returns' is the form of an answer, but this agent ends by a tool"
-            yield MappingProblem("returns", "E103", message, "leave out 'finish', or 'returns'")
 
 
 class InlineAgent(Agent):

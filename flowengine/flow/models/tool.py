@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from flowengine.flow.models.actions import AskBeforeCall, AskFirst
 from flowengine.flow.models.agent import Schema
-from flowengine.flow.models.base import Field, MappingProblem, Part
+from flowengine.flow.models.base import Field, KeyNeeds, MappingProblem, Part
 from flowengine.flow.models.kinds import configuration, session_of
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.step import Pluggable
@@ -114,6 +114,7 @@ class Tool(Pluggable):
     NOUN = "a tool"
     PLACE = "tool"
     OWN_ACTIONS = ("flow",)
+    RULES = (KeyNeeds("background", ("flow", "agent")),)
 
     flow: FlowName | None = Field(default=None, examples=["triage"])
     """Runs a flow, whose inputs are the arguments."""
@@ -169,9 +170,6 @@ class Tool(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require exactly one kind for a tool."""
         yield from super().problems(given)
-        if "background" in given and not {"flow", "agent"} & given.keys():
-            message = "'background' is about a tool that is a flow or an agent"
-            yield MappingProblem("background", "E103", message, "leave it out")
         yield from cls._needs_one_action(given)
 
 
