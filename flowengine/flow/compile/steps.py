@@ -20,7 +20,7 @@ from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Eager, give
 from flowengine.flow.compile.expressions import NULL, Expressions, TypedValue
 from flowengine.flow.compile.plan import Call, Info, Plan
-from flowengine.flow.compile.scopes import Scopes
+from flowengine.flow.compile.scopes import Scopes, item_names
 from flowengine.flow.compile.tools import repeating
 from flowengine.flow.compile.types import (
     ERROR,
@@ -304,9 +304,7 @@ class StepCompiler:
         if differs(over.schema, COUNTED):
             message = f"'map' takes a list or a whole number, this is {words(over.schema)}"
             self.report.at("E103", message, (*given.loc, "over"))
-        names = [given.as_, "index", "key"]
-        if given.as_ != "item":
-            names = [given.as_, f"{given.as_}_index", f"{given.as_}_key"]
+        names = item_names(given)
         spec = MapSpec(over=over.value, names=names, on_item_error=given.on_item_error)
         items = over.schema
         if given.signal is not None:
