@@ -19,6 +19,7 @@ from flowengine.flow.models.types import (
     Value,
     constant_text,
     in_generated,
+    matching,
     one_or_many,
     one_or_many_schema,
     wrong,
@@ -70,28 +71,15 @@ _MODEL_NAME = r"[^\s/]+/\S+"
 _SCRIPT = r"scripted/(.*\.(?:ya?ml|json))"
 
 
-def _matching(
-    pattern: str, what: str, hint: str | None = None, *, generated: str | None = None
-) -> CheckedType:
-    def check(value: Any) -> str:
-        text = constant_text(value)
-        expected = generated if generated and in_generated.get() else pattern
-        if not re.fullmatch(expected, text):
-            wrong(what, value, hint)
-        return text
-
-    return CheckedType(check)
-
-
 AgentName = Annotated[
     str,
-    _matching(_AGENT_NAME, "the name of an agent", generated=GENERATED_ID),
+    matching(_AGENT_NAME, "the name of an agent", generated=GENERATED_ID),
     AsSchema({"type": "string", "pattern": f"^{_AGENT_NAME}$"}),
 ]
 """The name of an agent: `name` or `alias.name`."""
 ToolPattern = Annotated[
     str,
-    _matching(_TOOL_PATTERN, "the name of a tool, or a glob"),
+    matching(_TOOL_PATTERN, "the name of a tool, or a glob"),
     AsSchema({"type": "string", "pattern": f"^{_TOOL_PATTERN}$"}),
 ]
 
@@ -111,10 +99,10 @@ FunctionName = Annotated[
 ]
 CalledTool = Annotated[
     str,
-    _matching(_CALLED, "a name that models can call", "letters, digits, '_', '-' and '.'"),
+    matching(_CALLED, "a name that models can call", "letters, digits, '_', '-' and '.'"),
     AsSchema({"type": "string", "pattern": f"^{_CALLED}$"}),
 ]
-_named_model = _matching(
+_named_model = matching(
     _MODEL_NAME, "a model such as openai/gpt-4o", "write it as provider/model", generated=r"\S+"
 )
 

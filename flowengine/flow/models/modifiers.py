@@ -35,20 +35,19 @@ from flowengine.flow.models.types import (
     Value,
     constant_text,
     error_type,
+    integer,
     is_expression,
     one_or_many,
     one_or_many_schema,
-    wrong,
 )
 
 
 def _need(words: tuple[str, ...]) -> Any:
+    named = ", ".join(map(repr, words))
+    whole = integer(1, f"{named}, a whole number of 1 or more, or an expression")
+
     def check(value: Any) -> Any:
-        number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if not number and value not in words and not is_expression(value):
-            named = ", ".join(repr(word) for word in words)
-            wrong(f"{named}, a whole number of 1 or more, or an expression", value)
-        return value
+        return value if value in words or is_expression(value) else whole(value)
 
     return check
 
@@ -103,10 +102,9 @@ class MapJoin(Part):
 
 
 def _over(value: Any) -> Any:
-    number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if not number and not isinstance(value, list) and not is_expression(value):
-        wrong("a list, a whole number or one expression", value)
-    return value
+    if isinstance(value, list) or is_expression(value):
+        return value
+    return integer(0, "a list, a whole number or one expression")(value)
 
 
 class Map(Part):

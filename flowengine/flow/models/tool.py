@@ -24,6 +24,7 @@ from flowengine.flow.models.types import (
     Template,
     Text,
     Value,
+    integer,
     wrong,
 )
 from flowengine.sdk.python.argument_checks import MOST_LABELS
@@ -81,11 +82,7 @@ class ToolLimits(Part):
 
 
 def _places(value: Any) -> int:
-    if value is True:
-        return PLACES
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        wrong("true or a positive number", value)
-    return value
+    return PLACES if value is True else integer(1, "true or a positive number")(value)
 
 
 PLACES = 10
