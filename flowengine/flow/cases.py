@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from flowengine import registry
@@ -14,6 +14,7 @@ from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.cases import Case, CaseFile, Decisions
 from flowengine.flow.source.diagnostics import DiagnosticReporter, Diagnostics
 from flowengine.flow.source.yaml_source import Source, read, read_text, says
+from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
 from flowengine.sdk.steps.step_kind import StepKind
@@ -213,7 +214,11 @@ class _Names:
         """Addresses that are not steps."""
         if any(budget.get("then") == "ask" for budget in budgets):
             self.hidden.append("budget")
-        asked = [name for s in flow["steps"] if s.get("asks") for name in _asked_about(s)]
+        asked = [
+            name
+            for s in flow["steps"]
+            for name in environment_uses.asking(environment_uses.of_step(s))
+        ]
         asked += [s["tool"] for s in flow["steps"] if "approval" in s and "tool" in s]
         self.environments = list(dict.fromkeys(asked))
 
@@ -305,21 +310,6 @@ def _is_rehearsed(step: Any) -> bool:
     if not registry.has_kind(kind):
         return False
     return registry.kind_class(kind).rehearse is not StepKind.rehearse
-
-
-def _asked_about(step: Any) -> Iterator[str]:
-    """Yield the names of the environments of a step that require an approval."""
-    pending = list(step["input"][1]["environments"][1].values())
-    while pending:
-        tag, use = pending.pop()
-        if tag == "with":
-            pending.append(use[1])
-            continue
-        tag, spec = use["spec"]
-        if "approval" in use:
-            yield spec["resource_key"] if tag == "const" else spec["resource_key"][1]
-        if tag == "map" and "mounts" in spec:
-            pending.extend(spec["mounts"][1].values())
 
 
 def as_data(value: Any) -> Any:

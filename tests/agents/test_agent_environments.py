@@ -169,7 +169,7 @@ def test_names_and_arguments_are_checked(tmp_path: Path) -> None:
     assert "did you mean 'db'?" in fault
 
     agent = "first: {instructions: Do., tools: [by_name], environments: {db: {db: {x: 1}}}}"
-    assert any("declares no 'args'" in one for one in faults(tmp_path, agent))
+    assert any("'db' takes no argument 'x'" in one for one in faults(tmp_path, agent))
 
 
 def test_one_that_no_tool_works_in_is_a_warning(tmp_path: Path) -> None:

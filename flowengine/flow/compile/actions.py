@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.expressions import Expressions, constant, together
 from flowengine.flow.compile.outcomes import of_approval
@@ -41,29 +43,20 @@ ANSWER: Schema = {
 CONTROL = frozenset({"none", "group", "parallel"})
 
 
+@dataclass(eq=False)
 class Actions:
-    """Compiles actions into steps.
+    """Compiles actions into steps."""
 
-    Args:
-        expressions: Compiles their values.
-        calls: Compiles actions that make calls.
-    """
-
-    def __init__(
-        self,
-        model: Definition,
-        expressions: Expressions,
-        calls: CallCompiler,
-        report: DiagnosticReporter,
-    ) -> None:
-        self.model = model
-        self.expressions = expressions
-        self.calls = calls
-        self.report = report
-        self.signals: set[str] = set()
-        """Signals that a step names."""
-        self.keyless: set[str] = set()
-        """Signals whose key names inputs of another flow of the file."""
+    model: Definition
+    expressions: Expressions
+    """Compiles their values."""
+    calls: CallCompiler
+    """Compiles actions that make calls."""
+    report: DiagnosticReporter
+    signals: set[str] = field(default_factory=set)
+    """Signals that a step names."""
+    keyless: set[str] = field(default_factory=set)
+    """Signals whose key names inputs of another flow of the file."""
 
     def write(self, info: Info, view: VisibleNames) -> Schema:
         """Write the action of a step.

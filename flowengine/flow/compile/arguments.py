@@ -42,14 +42,14 @@ def check_arguments(
 
     Args:
         report: Of the caller's file.
-        callee: The tool.
+        callee: The tool, or an environment or flow in its form.
         arguments: The arguments.
-        loc: Their place.
+        loc: Their place, such as `with` of a step.
         name: The tool's name, for messages.
     """
     schema = callee.args
     if arguments.whole is not None:
-        _check_whole(report, callee, arguments.whole, (*loc, "with"), name)
+        _check_whole(report, callee, arguments.whole, loc, name)
         return
     if schema is None:
         return
@@ -58,7 +58,7 @@ def check_arguments(
     properties, others = schema.get("properties", {}), schema.get("additionalProperties")
     free = [one for one in properties if one not in bound]
     for argument, typed in given.items():
-        place = (*loc, "with", argument)
+        place = (*loc, argument)
         if argument in bound:
             message = f"{name!r} fixes the argument {argument!r} by its own 'with'"
             report.at("E402", message, place, "leave it out", key=True)
@@ -75,8 +75,8 @@ def check_arguments(
     ]
     if missing:
         names = " and ".join(repr(name) for name in missing)
-        place = (*loc, "with") if given else loc
-        report.at("E402", f"{name!r} needs {names}", place, f"add {names} to 'with'", key=True)
+        hint = f"add {names} to {loc[-1]!r}"
+        report.at("E402", f"{name!r} needs {names}", loc if given else loc[:-1], hint, key=True)
 
 
 def _check_whole(

@@ -7,6 +7,7 @@ file.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
 from flowengine.flow.compile.callee import Callee, Home
@@ -30,17 +31,14 @@ def check_pauses(given: Retry | Every, first: Plain, report: DiagnosticReporter)
             report.at("E103", message, (*given.loc, "max_delay"), "raise it, or lower 'delay'")
 
 
+@dataclass(eq=False)
 class CallModifiers:
-    """Compiles the modifiers of calls.
+    """Compiles the modifiers of calls."""
 
-    Args:
-        defaults: Defaults of the calling flow.
-        expressions: Compiles their values.
-    """
-
-    def __init__(self, defaults: Defaults, expressions: Expressions) -> None:
-        self.defaults = defaults
-        self.expressions = expressions
+    defaults: Defaults
+    """Defaults of the calling flow."""
+    expressions: Expressions
+    """Compiles their values."""
 
     def write(self, call: Call, callee: Callee, view: VisibleNames) -> None:
         """Write the effect, needs, limits, retry and timeout of a call."""

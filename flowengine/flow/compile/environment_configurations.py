@@ -23,6 +23,7 @@ from flowengine.sdk.environments.models import ResourceLimits
 from flowengine.sdk.environments.sandboxes import with_sandboxes
 from flowengine.sdk.texts.near_words import did_you_mean
 from flowengine.sdk.texts.validation_messages import ModelFault, model_faults
+from flowengine.sdk.values.schema_types import kinds, resolve
 
 
 def report_configuration(
@@ -122,30 +123,15 @@ def _told(fault: ModelFault, name: str) -> Fault:
 def _mistyped(
     cls: type[BaseModel], data: Mapping[str, Any], computed: Mapping[str, TypedValue]
 ) -> Iterator[Fault]:
-    """Yield the expressions whose type can never fit."""
-    wanted: dict[str, Any] | None = None
+    """Yield the expressions whose type can never fit. A text may be parsed as a number."""
+    whole = cls.model_json_schema() if computed else {}
     for key, typed in computed.items():
         if not is_expression(data[key]) or key not in cls.model_fields:
             continue
-        wanted = wanted or cls.model_json_schema()
-        field = wanted["properties"][key]
-        arms = [_resolved(arm, wanted) for arm in field.get("anyOf", [field])]
-        arms = [arm for arm in arms if arm.get("type") != "null"]
-        if not any(_may_be(typed, arm) for arm in arms):
-            expected = " or ".join(dict.fromkeys(words(arm) for arm in arms))
-            yield Fault((key,), "E402", f"{key} must be {expected}, not {words(typed.schema)}")
-
-
-def _may_be(typed: TypedValue, wanted: dict[str, Any]) -> bool:
-    """Return whether a value may fit. A text may be parsed as a number."""
-    text = not differs(typed.schema, {"type": "string"})
-    as_text = text and not differs({"type": ["integer", "number", "boolean"]}, wanted)
-    return as_text or not differs(typed.schema, wanted)
-
-
-def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
-    reference = schema.get("$ref")
-    if reference is None:
-        return schema
-    definition: dict[str, Any] = whole["$defs"][str(reference).rpartition("/")[2]]
-    return definition
+        field = whole["properties"][key]
+        arms = [kinds(resolve(arm, whole)[0]) for arm in field.get("anyOf", [field])]
+        takes = sorted({kind for arm in arms for kind in arm or ()} - {"null"})
+        parsed = ["string"] if {"integer", "number", "boolean"} & {*takes} else []
+        if None not in arms and differs(typed.schema, {"type": [*takes, *parsed]}):
+            message = f"{key} must be {words({'type': takes})}, not {words(typed.schema)}"
+            yield Fault((key,), "E402", message)

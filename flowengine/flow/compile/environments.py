@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
-from flowengine.flow.compile.arguments import check_argument
+from flowengine.flow.compile.arguments import Arguments, check_arguments
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.expressions import TypedValue, constant, map_of, together
 from flowengine.flow.compile.questions import asked_first
@@ -21,6 +21,7 @@ from flowengine.flow.loading.files import FlowFile, known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.tool import Server
 from flowengine.flow.models.types import has_expression
+from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.sdk.environments import Provider
@@ -62,13 +63,10 @@ class EnvironmentDeclarations:
         self.used: set[str] = set()
         self._eager: dict[str, Eager] = {}
         """Environments of this file that its users need from the start, by name."""
-        self._declared: dict[str, Declared | None] = {}
-        self._names_inputs: set[str] = set()
-        self._inputs_of_sessions: dict[str, set[str]] = {}
-        self._sessions: dict[str, Declared | None] = {}
-        """Sessions with the servers that are tools, by the tool's name."""
-        self._brought: dict[str, Declared | None] = {}
-        """Environments of tools of step kinds, by kind."""
+        self._compiled: dict[tuple[str, str], Declared | None] = {}
+        """Declarations by name and kind, those of tools as `tools.NAME`."""
+        self._inputs: dict[tuple[str, str], set[str]] = {}
+        """The inputs that they name."""
         self._mounting: list[str] = []
 
     def of_file(self, file: FlowFile) -> EnvironmentDeclarations:
@@ -135,10 +133,10 @@ class EnvironmentDeclarations:
         if environment is None:
             return None
         file = there.scope.file
-        if inner in there._names_inputs and not self.scope.sees_inputs_of(file):
-            self.scope.refuse_inputs(file, file.model.environments[inner], name, loc)
         model = there.model.environments[inner]
-        self._check_arguments(name, model.args, arguments, loc)
+        if there._inputs[inner, model.kind] and not self.scope.sees_inputs_of(file):
+            self.scope.refuse_inputs(file, model, name, loc)
+        self._check_arguments(name, model.args, Arguments(arguments), (*loc, name))
         own = "step" if by_tool and not model.eager else "execution"
         used = _of_scope(model.scope or own, environment)
         if model.eager:
@@ -167,13 +165,7 @@ class EnvironmentDeclarations:
 
     def declared(self, name: str) -> Declared | None:
         """Return the compiled declaration of this file, or None if errors were reported."""
-        if name not in self._declared:
-            self._declared[name] = None
-            with self.scope.noting_inputs() as named:
-                self._declared[name] = self._declaration(name, self.model.environments[name])
-            if named:
-                self._names_inputs.add(name)
-        return self._declared[name]
+        return self._declaration(name, self.model.environments[name])
 
     def _owner(self, name: str, loc: Loc) -> tuple[EnvironmentDeclarations, str] | None:
         """Return the environments of the file that declares one, and its name there."""
@@ -211,14 +203,11 @@ class EnvironmentDeclarations:
                 message = f"{key!r} belongs to the environment that 'in' names"
                 self.report.at("E103", message, (*loc, key), "write it there", key=True)
             return self._session_in(server.in_, server.session, (*loc, "in"))
-        if name not in self._sessions:
-            own = self._own_of(server, loc)
-            with self.scope.noting_inputs() as named:
-                declaration = None if own is None else self._declaration(f"tools.{name}", own, loc)
-                self._sessions[name] = declaration
-            self._inputs_of_sessions[name] = named
-        self.expressions.used["inputs"] |= self._inputs_of_sessions[name]
-        declared = self._sessions[name]
+        own = self._own_of(server, loc)
+        if own is None:
+            return None
+        declared = self._declaration(f"tools.{name}", own, loc)
+        self.expressions.used["inputs"] |= self._inputs[f"tools.{name}", server.session]
         return None if declared is None else _of_scope("execution", declared)
 
     def _own_of(self, server: Server, loc: Loc) -> Environment | None:
@@ -250,9 +239,7 @@ class EnvironmentDeclarations:
         own = self.model.environments.get(kind)
         if own is not None and own.kind == kind:
             return self.use({kind: {}}, loc, self.scope.view)
-        if kind not in self._brought:
-            self._brought[kind] = self._declaration(f"tools.{kind}", Environment(kind=kind), loc)
-        brought = self._brought[kind]
+        brought = self._declaration(f"tools.{kind}", Environment(kind=kind), loc)
         return None if brought is None else _of_scope("execution", brought)
 
     def _session_in(
@@ -270,7 +257,18 @@ class EnvironmentDeclarations:
     def _declaration(
         self, name: str, model: Environment, config_loc: Loc | None = None
     ) -> Declared | None:
-        """Compile a declaration, whose configuration may be at another place."""
+        """Return a declaration, compiled once, whose configuration may be at another place.
+
+        None if errors were reported.
+        """
+        key = name, model.kind
+        if key not in self._compiled:
+            self._compiled[key] = None
+            with self.scope.noting_inputs() as self._inputs[key]:
+                self._compiled[key] = self._compile(name, model, config_loc)
+        return self._compiled[key]
+
+    def _compile(self, name: str, model: Environment, config_loc: Loc | None) -> Declared | None:
         provider = self._provider(model)
         if provider is None:
             return None
@@ -315,7 +313,7 @@ class EnvironmentDeclarations:
         declared = {"spec": map_of(parts).value}
         if (approval := self._approval(model, view)) is not None:
             declared["approval"] = approval.value
-        if model.eager and asks(_of_scope("execution", declared)):
+        if model.eager and environment_uses.asking([declared]):
             message = f"{name!r} is opened at the start, before the call that would ask"
             hint = "leave 'eager' out: the first call that needs it asks, and opens it"
             self.report.at("E103", message, (*model.loc, "eager"), hint, key=True)
@@ -412,31 +410,14 @@ class EnvironmentDeclarations:
                 message = f"there is no provider {choice!r} for {model.kind!r}"
                 self.report.at("E401", message, (*model.loc, "provider"), hint)
 
-    def _check_arguments(
-        self, name: str, schema: Schema | None, given: dict[str, TypedValue], loc: Loc
-    ) -> None:
-        """Check the arguments of a use against the declaration (E402)."""
-        if schema is None:
-            if given:
-                message = f"the environment {name!r} declares no 'args'"
-                self.report.at("E402", message, (*loc, name), "leave the arguments out")
-            return
-        properties = schema.get("properties", {})
-        for argument, typed in given.items():
-            place = (*loc, name, argument)
-            if argument not in properties:
-                if schema.get("additionalProperties", True) is False or properties:
-                    message = f"the environment {name!r} takes no argument {argument!r}"
-                    self.report.at("E402", message, place, did_you_mean(argument, properties))
-            else:
-                wanted = properties[argument]
-                check_argument(self.report, wanted, typed, place, f"{name}.{argument}")
-        missing = [name for name in schema.get("required", []) if name not in given]
-        if missing:
-            names = " and ".join(repr(name) for name in missing)
-            message = f"the environment {name!r} needs {names}"
-            hint = f"write {{{name}: {{{missing[0]}: ...}}}}"
-            self.report.at("E402", message, loc, hint)
+    def _check_arguments(self, name: str, args: Schema | None, given: Arguments, loc: Loc) -> None:
+        """Check the arguments of a use against the declaration (E402).
+
+        Without `args`, it takes none. With properties, it takes only these.
+        """
+        schema = {"properties": {}, "additionalProperties": False} if args is None else args
+        schema = {"additionalProperties": not schema.get("properties"), **schema}
+        check_arguments(self.report, Callee("", {}, UNKNOWN, schema), given, loc, name)
 
 
 def give(spec: StepSpec, given: Value, environments: Mapping[str, TypedValue]) -> None:
@@ -449,25 +430,9 @@ def give(spec: StepSpec, given: Value, environments: Mapping[str, TypedValue]) -
     """
     spec["environments"] = True
     uses = ["map", {name: used.value for name, used in environments.items()}]
-    if any(map(asks, environments.values())):
+    if environment_uses.asking(used.value for used in environments.values()):
         spec["asks"] = True
     spec["input"] = ["map", {"input": given, "environments": uses}]
-
-
-def asks(use: TypedValue) -> bool:
-    """Return whether opening an environment of a use, mounts included, may require an approval."""
-    pending: list[Any] = [use.value]
-    while pending:
-        tag, content = pending.pop()
-        if tag == "with":
-            pending.append(content[1])
-        elif "approval" in content:
-            return True
-        else:
-            tag, spec = content["spec"]
-            if tag == "map" and "mounts" in spec:
-                pending.extend(spec["mounts"][1].values())
-    return False
 
 
 def _of_scope(scope: str, declared: Declared) -> TypedValue:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flowengine.flow.structural_hash import CONSTANT, ExpressionPlaces
+from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.linked import may_repeat
 from flowengine.kernel.graph.specs import CompiledFlow
 
@@ -240,25 +241,11 @@ def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
     if parts[0].flow.get("triggered"):
         whole["triggered"] = specs[0]["triggered"]
     whole.update({"steps": steps, "bodies": bodies, "expressions": expressions})
-    scopes = {scope for step in steps if step.get("environments") for scope in _scopes(step)}
-    if scopes:
-        whole["environments"] = sorted(scopes)
+    uses = [use for step in steps for use in environment_uses.of_step(step)]
+    if uses:
+        whole["environments"] = sorted({*environment_uses.scopes(uses)})
     linked: CompiledFlow = whole
     return linked
-
-
-def _scopes(step: Any) -> Iterator[str]:
-    """Yield the scopes of the environments of a step."""
-    pending = list(step["input"][1]["environments"][1].values())
-    while pending:
-        tag, use = pending.pop()
-        if tag == "with":
-            pending.append(use[1])
-            continue
-        yield use["scope"][1]
-        tag, spec = use["spec"]
-        if tag == "map" and "mounts" in spec:
-            pending.extend(spec["mounts"][1].values())
 
 
 # The last step that uses the output of another one, after which the state drops that output.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flowengine.flow.loading.files import Definition
+from flowengine.flow.loading.load import steps_below
 from flowengine.flow.models import Compensation, Loc, ParallelStep, Step
 from flowengine.kernel.graph.specs import BodySpec, CompiledFlow, StepSpec
 
@@ -171,7 +172,8 @@ class Plan:
         self._add_body(model.steps, -1, "flow")
         if model.finally_:
             self.finals[0] = self._add_body(model.finally_, -1, "finally")
-        self.misnamed = frozenset(_ids(model.data)) - self.by_id.keys()
+        ids = {str(step.get("id")) for _, step in steps_below(model.data, ())}
+        self.misnamed = ids - self.by_id.keys()
         """Ids in the file that were refused. Naming them is not a further error."""
         self.gaps.add(model.unread, model.loc, self.steps)
 
@@ -255,18 +257,3 @@ class Plan:
             if model.finally_:
                 self.finals[child] = self._add_body(model.finally_, number, "finally")
         return number
-
-
-def _ids(data: Any) -> Iterator[str]:
-    """Yield all ids of steps in a file, valid or not."""
-    pending = [data]
-    while pending:
-        node = pending.pop()
-        if not isinstance(node, dict):
-            continue
-        for key in ("steps", "group", "parallel", "finally"):
-            inner = node.get(key)
-            for step in inner if isinstance(inner, list) else ():
-                pending.append(step)
-                if isinstance(step, dict) and isinstance(step.get("id"), str):
-                    yield step["id"]

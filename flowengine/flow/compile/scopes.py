@@ -149,6 +149,12 @@ def _declared(model: Definition, section: str, schemas: dict[str, Schema]) -> Sc
     return closed({**{str(place[len(loc)]): UNKNOWN for place in unread}, **schemas})
 
 
+def item_names(given: Map) -> list[str]:
+    """Return the names of an item of a map, its index and its key."""
+    before = "" if given.as_ == "item" else f"{given.as_}_"
+    return [given.as_, f"{before}index", f"{before}key"]
+
+
 class Scopes:
     """The names of a flow."""
 
@@ -206,9 +212,8 @@ class Scopes:
         return view.looking(find)
 
     def item(self, view: VisibleNames, given: Map, over: Schema) -> VisibleNames:
-        named = given.as_ != "item"
-        names = (f"{given.as_}_index", f"{given.as_}_key") if named else ("index", "key")
-        return view.having({given.as_: items_of(over), names[0]: INTEGER, names[1]: TEXT})
+        types = (items_of(over), INTEGER, TEXT)
+        return view.having(dict(zip(item_names(given), types, strict=True)))
 
     def round(self, view: VisibleNames) -> VisibleNames:
         return view.having({"round": closed({"number": INTEGER, "last": UNKNOWN})})

@@ -6,22 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from flowengine.flow.compile.actions import Actions
+from flowengine.flow.compile.arguments import Arguments, check_arguments
+from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.expressions import Expressions
-from flowengine.flow.compile.types import (
-    EXECUTION,
-    TEXT,
-    VisibleNames,
-    differs,
-    signal_schema,
-    words,
-)
+from flowengine.flow.compile.tools import arguments_of
+from flowengine.flow.compile.types import EXECUTION, TEXT, UNKNOWN, VisibleNames, signal_schema
 from flowengine.flow.loading.files import Definition, FlowFile, FlowFiles
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Start
 from flowengine.flow.schedules import NoSchedule, Schedule, name_of
 from flowengine.kernel.notation.addresses import NOTIFIES, OF_END
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.sdk.texts.near_words import did_you_mean
 
 
 class Starts:
@@ -86,27 +81,14 @@ class Starts:
 
     def _inputs(self, given: Start, view: VisibleNames) -> dict[str, Any]:
         """Compile the inputs, which are checked like those of a call."""
-        inputs, loc = self._model.inputs, (*given.loc, "with")
-        values: dict[str, Any] = {}
-        for key, value in given.with_.items():
-            typed = self._expressions.value(value, (*loc, key), view)
-            values[key] = typed.value
-            self._check_input(key, typed.schema, (*loc, key))
-        for key, schema in inputs.items():
-            if key not in given.with_ and "default" not in schema:
-                message = f"the input {key!r} is not given, and has no default"
-                self._report.at("E402", message, loc, f"add '{key}: ...'", key=True)
-        return values
-
-    def _check_input(self, name: str, given: dict[str, Any], loc: Loc) -> None:
-        schema = self._model.inputs.get(name)
-        if schema is None:
-            if ("inputs", name) not in self._model.unread:
-                hint = did_you_mean(name, self._model.inputs)
-                self._report.at("E402", f"there is no input {name!r}", loc, hint, key=True)
-        elif differs(given, schema):
-            message = f"the input {name!r} must be {words(schema)}, not {words(given)}"
-            self._report.at("E402", message, loc)
+        loc = (*given.loc, "with")
+        values = {
+            key: self._expressions.value(value, (*loc, key), view)
+            for key, value in given.with_.items()
+        }
+        callee = Callee("flow", {}, UNKNOWN, arguments_of(self._model))
+        check_arguments(self._report, callee, Arguments(values), loc, self._model.id)
+        return {key: typed.value for key, typed in values.items()}
 
 
 # Flows that send notifications about approvals and ends (docs/language/approvals.md).

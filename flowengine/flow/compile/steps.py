@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -20,7 +21,7 @@ from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Eager, give
 from flowengine.flow.compile.expressions import NULL, Expressions, TypedValue
 from flowengine.flow.compile.plan import Call, Info, Plan
-from flowengine.flow.compile.scopes import Scopes
+from flowengine.flow.compile.scopes import Scopes, item_names
 from flowengine.flow.compile.tools import repeating
 from flowengine.flow.compile.types import (
     ERROR,
@@ -67,36 +68,24 @@ COUNTED: Schema = {"type": ["array", "integer"]}
 """The type of a map's items."""
 
 
+@dataclass(eq=False)
 class StepCompiler:
-    """Compiles the steps of a plan.
+    """Compiles the steps of a plan."""
 
-    Args:
-        edges: Compiles their conditions.
-        scopes: The names that they see.
-        expressions: Compiles their values.
-        actions: Compiles their actions.
-        calls: Compiles their compensations.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        edges: Edges,
-        scopes: Scopes,
-        expressions: Expressions,
-        actions: Actions,
-        calls: CallCompiler,
-        report: DiagnosticReporter,
-    ) -> None:
-        self.plan = plan
-        self.edges = edges
-        self.scopes = scopes
-        self.expressions = expressions
-        self.actions = actions
-        self.calls = calls
-        self.report = report
-        self.handled: list[tuple[Loc, TypedValue]] = []
-        """Outputs of the flow that its handlers return, with their places."""
+    plan: Plan
+    edges: Edges
+    """Compiles their conditions."""
+    scopes: Scopes
+    """The names that they see."""
+    expressions: Expressions
+    """Compiles their values."""
+    actions: Actions
+    """Compiles their actions."""
+    calls: CallCompiler
+    """Compiles their compensations."""
+    report: DiagnosticReporter
+    handled: list[tuple[Loc, TypedValue]] = field(default_factory=list)
+    """Outputs of the flow that its handlers return, with their places."""
 
     def write(self) -> None:
         """Write all steps, those of a group before the steps after the group."""
@@ -304,9 +293,7 @@ class StepCompiler:
         if differs(over.schema, COUNTED):
             message = f"'map' takes a list or a whole number, this is {words(over.schema)}"
             self.report.at("E103", message, (*given.loc, "over"))
-        names = [given.as_, "index", "key"]
-        if given.as_ != "item":
-            names = [given.as_, f"{given.as_}_index", f"{given.as_}_key"]
+        names = item_names(given)
         spec = MapSpec(over=over.value, names=names, on_item_error=given.on_item_error)
         items = over.schema
         if given.signal is not None:

@@ -437,7 +437,7 @@ class Tools:
             name: The tool's name, for messages.
         """
         if not self.model.left_out((*loc, "with")):
-            check_arguments(self.report, callee, given, loc, name)
+            check_arguments(self.report, callee, given, (*loc, "with"), name)
 
 
 def arguments_of(flow: Definition) -> Schema:

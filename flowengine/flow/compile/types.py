@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from flowengine.flow.expressions import types
 from flowengine.flow.expressions.types import DeclaredNames, Note
 from flowengine.sdk.values.declared_forms import declared_form
+from flowengine.sdk.values.validation import TYPE_WORDS
 
 Schema = dict[str, Any]
 
@@ -190,17 +191,8 @@ def differs(given: Schema, wanted: Schema) -> bool:
 def words(schema: Schema) -> str:
     """Return a type in the words of messages."""
     kinds = schema.get("type")
-    names = {
-        "string": "text",
-        "integer": "a whole number",
-        "number": "a number",
-        "boolean": "true or false",
-        "object": "a map",
-        "array": "a list",
-        "null": "null",
-    }
     kinds = kinds if isinstance(kinds, list) else [kinds]
-    return " or ".join(names.get(str(kind), str(kind)) for kind in kinds)
+    return " or ".join(TYPE_WORDS.get(str(kind), str(kind)) for kind in kinds)
 
 
 # Reasons why the output of a successful step, or a part of it, may be null (W305, W417).

@@ -42,7 +42,7 @@ from flowengine.flow.models import (
     Tool,
 )
 from flowengine.flow.models.agent import InlineAgent
-from flowengine.flow.models.base import ExclusiveKeys, FieldInfo, plain, refused_keys
+from flowengine.flow.models.base import FieldInfo, plain, refused_keys
 from flowengine.flow.models.cases import CaseFile
 from flowengine.flow.models.evaluations import EvalFile
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
@@ -209,7 +209,7 @@ def _part(cls: type[Part]) -> Schema:
     _more_properties(cls, properties)
     schema: Schema = {"type": "object", "properties": properties, "required": required}
     schema |= {"additionalProperties": False, "patternProperties": IGNORED}
-    rules = [*(_one_of(rule, properties) for rule in cls.RULES), *cls.RULES_AS_SCHEMA]
+    rules = [*(rule.as_schema(properties) for rule in cls.RULES), *cls.RULES_AS_SCHEMA]
     if issubclass(cls, Step):
         takers = [{"required": [key]} for key in cls.with_arguments()]
         rules.append({"if": {"required": ["with"]}, "then": {"anyOf": takers}})
@@ -252,11 +252,6 @@ def _actions(cls: type[Part], properties: dict[str, Schema]) -> list[Schema]:
     if cls in {Compensation, Tool}:
         return alone
     return [*alone, {"not": {"anyOf": copy.deepcopy(alone)}}]
-
-
-def _one_of(rule: ExclusiveKeys, properties: dict[str, Schema]) -> Schema:
-    each: list[Schema] = [{"required": [key]} for key in rule.keys if key in properties]
-    return {"oneOf": each if rule.required else [*each, {"not": {"anyOf": each}}]}
 
 
 @cache

@@ -7,7 +7,8 @@ reported at its own lines, and its declarations see its own inputs, defaults and
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from glob import glob
 from typing import Any
 
 from flowengine.errors import NotFound
@@ -243,7 +244,10 @@ class FlowFiles:
             above = named if is_beside else file.folder
             full_path = os.path.normpath(os.path.join(above, path))
         if not os.path.isfile(full_path):
-            near = did_you_mean(os.path.basename(full_path), _beside(full_path))
+            folder, name = os.path.split(full_path)
+            endings = ("*.yaml", "*.yml", "*.json")
+            beside = [one for end in endings for one in glob(end, root_dir=folder or ".")]
+            near = did_you_mean(name, beside)
             hint = meant or near or "paths are relative to the file that contains them"
             file.report.at("E401", f"there is no file {path!r}", loc, hint)
             return None
@@ -282,23 +286,6 @@ def known_names(file: FlowFile, section: str) -> Iterator[str]:
     """Yield all names of a section that a file can use, including those of its imports."""
     yield from getattr(file.model, section)
     for alias, other in file.imports.items():
-        for name in _names(other, section) if other is not None else ():
-            yield f"{alias}.{name}"
-
-
-def _names(file: FlowFile, section: str) -> Iterable[str]:
-    own = [file.model.id] if section == "flows" and not file.is_library else []
-    return [*own, *getattr(file.model, section)]
-
-
-def _beside(path: str) -> list[str]:
-    """Return the names of possible flow files in the directory of a missing file."""
-    try:
-        with os.scandir(os.path.dirname(path) or ".") as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if entry.name.endswith((".yaml", ".yml", ".json")) and entry.is_file()
-            )
-    except OSError:
-        return []
+        if other is not None:
+            own = [other.model.id] if section == "flows" and not other.is_library else []
+            yield from (f"{alias}.{name}" for name in (*own, *getattr(other.model, section)))

@@ -17,6 +17,7 @@ from flowengine.flow.models.kinds import synonym_of
 from flowengine.flow.models.types import has_expression, is_expression, shown
 from flowengine.flow.source.diagnostics import Fault, Loc
 from flowengine.sdk.texts.near_words import did_you_mean
+from flowengine.sdk.values.validation import TYPE_WORDS
 
 
 def config_problems(schema: dict[str, Any], value: Any, kind: str, loc: Loc) -> Iterator[Fault]:
@@ -137,20 +138,9 @@ def _one_of(error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc) 
     return Fault(loc, "E103", _message(error.kind, error.instance, owner))
 
 
-_TYPES = {
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "nothing",
-}
-
-
 def _message(kind: Any, value: Any, owner: dict[str, Any]) -> str:
     if isinstance(kind, ValidationErrorKind.Type):
-        expected = " or ".join(_TYPES[one] for one in kind.types)
+        expected = " or ".join(TYPE_WORDS[one] for one in kind.types)
     elif isinstance(kind, ValidationErrorKind.Enum):
         expected = listed(owner["enum"])
     elif isinstance(kind, ValidationErrorKind.Minimum):

@@ -247,7 +247,7 @@ def _check_ids(flow: dict[str, Any], report: DiagnosticReporter) -> None:
 
 def _check_ids_of(flow: dict[str, Any], loc: Loc, report: DiagnosticReporter) -> None:
     first: dict[str, Loc] = {}
-    for place, step in _steps(flow, loc):
+    for place, step in steps_below(flow, loc):
         name = step.get("id")
         if not isinstance(name, str):
             continue
@@ -259,7 +259,7 @@ def _check_ids_of(flow: dict[str, Any], loc: Loc, report: DiagnosticReporter) ->
         first.setdefault(name, place)
 
 
-def _steps(scope: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
+def steps_below(scope: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
     """Yield all steps of a scope, including those inside groups, with their places."""
     for key in ("steps", "group", "parallel", "finally"):
         inner = scope.get(key)
@@ -267,4 +267,4 @@ def _steps(scope: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
             if isinstance(step, dict):
                 place = (*loc, key, index)
                 yield place, step
-                yield from _steps(step, place)
+                yield from steps_below(step, place)

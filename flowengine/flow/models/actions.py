@@ -1,10 +1,18 @@
 """The actions that the language itself defines. All others are provided by step kinds."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from flowengine.flow.models.agent import Schema
-from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part, listed
+from flowengine.flow.models.base import (
+    ExclusiveKeys,
+    Field,
+    KeyNeeds,
+    MappingProblem,
+    Part,
+    Rule,
+    listed,
+)
 from flowengine.flow.models.types import (
     AlternativeId,
     AsSchema,
@@ -35,7 +43,7 @@ OF_SIGNAL = ("key", "match", "count", "transient")
 class Occasion(Part):
     """An event that a step can wait for."""
 
-    RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_SIGNAL}},)
+    RULES: ClassVar[tuple[Rule, ...]] = tuple(KeyNeeds(key, ("signal",)) for key in OF_SIGNAL)
 
     for_: DurationOrExpression | None = Field(default=None, key="for", examples=["15m", "3d"])
     """A duration."""
@@ -56,21 +64,12 @@ class Occasion(Part):
     when: Condition | None = Field(default=None, examples=["${{ state.open }}"])
     """A condition on `state`."""
 
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Require a signal for keys that apply to one."""
-        yield from super().problems(given)
-        for key in OF_SIGNAL:
-            if key in given and "signal" not in given:
-                message = f"{key!r} has no meaning without 'signal'"
-                yield MappingProblem(key, "E103", message, "add 'signal', or leave it out")
-
 
 class Alternative(Occasion):
     """One of several events that a step waits for. Its id is the step's outcome."""
 
     NOUN = "an alternative"
-    RULES = (ExclusiveKeys(OCCASIONS),)
+    RULES = (ExclusiveKeys(OCCASIONS), *Occasion.RULES)
 
     id: AlternativeId = Field(examples=["paid"])
     """The outcome of the step."""
@@ -81,7 +80,7 @@ class Wait(Occasion):
 
     NOUN = "'wait'"
     MAIN = "for"
-    RULES = (ExclusiveKeys((*OCCASIONS, "first", "all")),)
+    RULES = (ExclusiveKeys((*OCCASIONS, "first", "all")), *Occasion.RULES)
 
     first: list[Alternative] | None = Field(
         default=None,

@@ -1,10 +1,9 @@
 """Agents: models with instructions and tools, which steps run until they have an answer."""
 
 import re
-from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part
+from flowengine.flow.models.base import ExclusiveKeys, Field, KeyExcludes, Part
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.types import (
     GENERATED_ID,
@@ -20,6 +19,7 @@ from flowengine.flow.models.types import (
     Value,
     constant_text,
     in_generated,
+    matching,
     one_or_many,
     one_or_many_schema,
     wrong,
@@ -71,28 +71,15 @@ _MODEL_NAME = r"[^\s/]+/\S+"
 _SCRIPT = r"scripted/(.*\.(?:ya?ml|json))"
 
 
-def _matching(
-    pattern: str, what: str, hint: str | None = None, *, generated: str | None = None
-) -> CheckedType:
-    def check(value: Any) -> str:
-        text = constant_text(value)
-        expected = generated if generated and in_generated.get() else pattern
-        if not re.fullmatch(expected, text):
-            wrong(what, value, hint)
-        return text
-
-    return CheckedType(check)
-
-
 AgentName = Annotated[
     str,
-    _matching(_AGENT_NAME, "the name of an agent", generated=GENERATED_ID),
+    matching(_AGENT_NAME, "the name of an agent", generated=GENERATED_ID),
     AsSchema({"type": "string", "pattern": f"^{_AGENT_NAME}$"}),
 ]
 """The name of an agent: `name` or `alias.name`."""
 ToolPattern = Annotated[
     str,
-    _matching(_TOOL_PATTERN, "the name of a tool, or a glob"),
+    matching(_TOOL_PATTERN, "the name of a tool, or a glob"),
     AsSchema({"type": "string", "pattern": f"^{_TOOL_PATTERN}$"}),
 ]
 
@@ -112,10 +99,10 @@ FunctionName = Annotated[
 ]
 CalledTool = Annotated[
     str,
-    _matching(_CALLED, "a name that models can call", "letters, digits, '_', '-' and '.'"),
+    matching(_CALLED, "a name that models can call", "letters, digits, '_', '-' and '.'"),
     AsSchema({"type": "string", "pattern": f"^{_CALLED}$"}),
 ]
-_named_model = _matching(
+_named_model = matching(
     _MODEL_NAME, "a model such as openai/gpt-4o", "write it as provider/model", generated=r"\S+"
 )
 
@@ -222,6 +209,9 @@ class Handoff(Part):
 
     NOUN = "a handoff"
     MAIN = "agent"
+    RULES = (
+        KeyExcludes("args", "tool", "they are the arguments of the tool. Leave one out", (False,)),
+    )
 
     agent: AgentName = Field(examples=["billing"])
     """The other agent."""
@@ -241,14 +231,6 @@ class Handoff(Part):
     tool: bool = Field(default=True, examples=[False])
     """Whether the model has a tool for it. Otherwise tools hand over to the agent, by returning it.
     """
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Refuse arguments of a handoff without a tool."""
-        yield from super().problems(given)
-        if given.get("tool") is False and "args" in given:
-            message = "'args' are the arguments of the tool, which 'tool: false' leaves out"
-            yield MappingProblem("args", "E103", message, "leave out one of them")
 
 
 class Check(Part):
@@ -318,6 +300,7 @@ class Agent(Part):
     """A model with instructions and tools."""
 
     NOUN = "an agent"
+    RULES = (KeyExcludes("returns", "finish", "it ends by a tool then. Leave one out", ("tools",)),)
 
     model: ModelNames | None = Field(
         default=None, examples=["openai/gpt-4o", ["openai/gpt-4o", "openai/gpt-4o-mini"]]
@@ -399,14 +382,6 @@ class Agent(Part):
     def led_to(self) -> list[str]:
         """The agents that it may hand over to itself, or its tools."""
         return [handoff.agent for handoff in self.handoffs]
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Check keys that exclude each other."""
-        yield from super().problems(given)
-        if given.get("finish") == "tools" and "returns" in given:
-            message = "'returns' is the form of an answer, but this agent ends by a tool"
-            yield MappingProblem("returns", "E103", message, "leave out 'finish', or 'returns'")
 
 
 class InlineAgent(Agent):

@@ -124,6 +124,77 @@ class ExclusiveKeys(NamedTuple):
     keys: tuple[str, ...]
     required: bool = True
 
+    def problems(self, cls: type["Part"], given: Mapping[str, Any]) -> Iterator[MappingProblem]:
+        """Yield the errors in a mapping of a model."""
+        keys = [key for key in given if key in self.keys]
+        if len(keys) == 1 or not (keys or self.required):
+            return
+        refused = refused_keys(cls.__name__)
+        names = listed(key for key in self.keys if key not in refused)
+        if not keys:
+            yield MappingProblem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
+        for extra in keys[1:]:
+            message = f"{cls.NOUN} has {keys[0]!r} and {extra!r}, but only one is allowed"
+            yield MappingProblem(extra, "E103", message, f"keep one of {names}")
+
+    def as_schema(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rule as JSON Schema of a mapping with these properties."""
+        each = [{"required": [key]} for key in self.keys if key in properties]
+        return {"oneOf": each if self.required else [*each, {"not": {"anyOf": each}}]}
+
+
+class KeyNeeds(NamedTuple):
+    """A rule: a key has a meaning only beside one of some others."""
+
+    key: str | None
+    """None stands for the whole mapping, which needs one of them."""
+    others: tuple[str, ...]
+    hint: str | None = None
+
+    def problems(self, cls: type["Part"], given: Mapping[str, Any]) -> Iterator[MappingProblem]:
+        """Yield the errors in a mapping of a model."""
+        names = listed(self.others)
+        if given.keys() & {*self.others}:
+            return
+        if self.key is None:
+            yield MappingProblem(None, "E104", f"{cls.NOUN} needs {names}", self.hint)
+        elif self.key in given:
+            message = f"{self.key!r} has no meaning without {names}"
+            hint = self.hint or f"add {names}, or leave it out"
+            yield MappingProblem(self.key, "E103", message, hint)
+
+    def as_schema(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rule as JSON Schema of a mapping with these properties."""
+        needs = {"anyOf": [{"required": [key]} for key in self.others if key in properties]}
+        return needs if self.key is None else {"if": {"required": [self.key]}, "then": needs}
+
+
+class KeyExcludes(NamedTuple):
+    """A rule: a key cannot be combined with another one, or with certain values of it."""
+
+    key: str
+    other: str
+    hint: str
+    values: tuple[Any, ...] = ()
+
+    def problems(self, cls: type["Part"], given: Mapping[str, Any]) -> Iterator[MappingProblem]:
+        """Yield the errors in a mapping of a model."""
+        value = given.get(self.other)
+        if self.key in given and self.other in given and (not self.values or value in self.values):
+            other = f"{self.other}: {str(value).lower()}" if self.values else self.other
+            message = f"{self.key!r} cannot be combined with {other!r}"
+            yield MappingProblem(self.key, "E103", message, self.hint)
+
+    def as_schema(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rule as JSON Schema of a mapping with these properties."""
+        both: dict[str, Any] = {"required": [self.key, self.other]}
+        if self.values:
+            both["properties"] = {self.other: {"enum": [*self.values]}}
+        return {"not": both}
+
+
+Rule = ExclusiveKeys | KeyNeeds | KeyExcludes
+
 
 @dataclass_transform(
     eq_default=False, kw_only_default=True, frozen_default=True, field_specifiers=(Field,)
@@ -163,7 +234,7 @@ class Part(metaclass=PartType):
     """The key below which keys that authors choose belong. Unknown ones were probably meant so."""
     SINGLE: ClassVar[bool] = False
     """Whether a single entry may replace a list of these."""
-    RULES: ClassVar[tuple[ExclusiveKeys, ...]] = ()
+    RULES: ClassVar[tuple[Rule, ...]] = ()
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = ()
     """The rules of a model's own `problems`, as JSON Schema."""
     OPEN: ClassVar[bool] = False
@@ -218,20 +289,7 @@ class Part(metaclass=PartType):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Yield the errors in the combination of keys of a mapping."""
         for rule in cls.RULES:
-            yield from cls._broken(rule, given)
-
-    @classmethod
-    def _broken(cls, rule: ExclusiveKeys, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        keys = [key for key in given if key in rule.keys]
-        if len(keys) == 1 or not (keys or rule.required):
-            return
-        refused = refused_keys(cls.__name__)
-        names = listed(key for key in rule.keys if key not in refused)
-        if not keys:
-            yield MappingProblem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
-        for extra in keys[1:]:
-            message = f"{cls.NOUN} has {keys[0]!r} and {extra!r}, but only one is allowed"
-            yield MappingProblem(extra, "E103", message, f"keep one of {names}")
+            yield from rule.problems(cls, given)
 
 
 @cache

@@ -1,10 +1,9 @@
 """Declarations of a flow besides its steps: outputs, secrets, signals, defaults, starts, limits."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from flowengine.flow.models.agent import ModelNames, Schema
-from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part
+from flowengine.flow.models.base import ExclusiveKeys, Field, KeyNeeds, Part
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.types import (
     Condition,
@@ -128,9 +127,10 @@ class Start(Part):
     """A signal that starts an execution unless an open one receives it, or a schedule."""
 
     NOUN = "an entry of 'start'"
-    RULES = (ExclusiveKeys(("signal", "schedule")),)
-    OF_SCHEDULE: ClassVar[tuple[str, ...]] = ("timezone", "missed", "jitter")
-    RULES_AS_SCHEMA = ({"dependentRequired": {key: ["schedule"] for key in OF_SCHEDULE}},)
+    RULES = (
+        ExclusiveKeys(("signal", "schedule")),
+        *(KeyNeeds(key, ("schedule",)) for key in ("timezone", "missed", "jitter")),
+    )
 
     signal: SignalName | None = Field(default=None, examples=["placed"])
     """The signal that starts an execution if none with its key is open."""
@@ -147,15 +147,6 @@ class Start(Part):
         default={}, key="with", examples=[{"order": "${{ signal.key }}"}]
     )
     """The inputs. Expressions see `signal` (not with `schedule`), `now` and `execution`."""
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Yield the errors in the combination of keys."""
-        yield from super().problems(given)
-        if "schedule" not in given:
-            for key in given:
-                if key in cls.OF_SCHEDULE:
-                    yield MappingProblem(key, "E103", f"{key!r} has no meaning without 'schedule'")
 
 
 class Limits(Part):

@@ -1,22 +1,17 @@
 """Evaluation files: a flow, its cases, their judges and the required scores (docs/evals.md)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from flowengine.flow.models.agent import ModelName
 from flowengine.flow.models.base import Field, Part
 from flowengine.flow.models.expected import ExpectingCase, Words
 from flowengine.flow.models.flow import Amount
-from flowengine.flow.models.types import AsSchema, CheckedType, Positive, Value, wrong
-
-
-def _share(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        wrong("a number from 0 to 1", value)
-    return float(value)
-
+from flowengine.flow.models.types import AsSchema, CheckedType, Positive, Value, number
 
 Share = Annotated[
-    float, CheckedType(_share), AsSchema({"type": "number", "minimum": 0, "maximum": 1})
+    float,
+    CheckedType(number(0, 1, "a number from 0 to 1")),
+    AsSchema({"type": "number", "minimum": 0, "maximum": 1}),
 ]
 
 

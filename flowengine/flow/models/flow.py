@@ -1,11 +1,10 @@
 """The file as a whole: declarations and steps."""
 
 import re
-from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from flowengine.flow.models.agent import Agent, Schema, StateSchema
-from flowengine.flow.models.base import Field, MappingProblem, Part, listed
+from flowengine.flow.models.base import Field, KeyExcludes, KeyNeeds, Part
 from flowengine.flow.models.declarations import (
     Concurrency,
     Defaults,
@@ -88,7 +87,7 @@ class SharedBudget(Part):
     """A budget that all executions with the same key use together."""
 
     NOUN = "an entry of 'shared'"
-    RULES_AS_SCHEMA = ({"anyOf": [{"required": [key]} for key in COUNTED]},)
+    RULES = (KeyNeeds(None, COUNTED, "add 'cost_usd: 5' or 'tokens: 200000'"),)
 
     key: Template = Field(examples=["user:${{ inputs.user }}"])
     """The name of the budget, such as that of a user or a team."""
@@ -101,29 +100,16 @@ class SharedBudget(Part):
     cost_usd: Amount | None = Field(default=None, examples=[5])
     """The maximum cost of all models together, in US dollars."""
 
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Require that a shared budget limits something."""
-        yield from super().problems(given)
-        if not given.keys() & set(COUNTED):
-            message = f"a shared budget needs {listed(COUNTED)}"
-            yield MappingProblem(None, "E104", message, "add 'cost_usd: 5' or 'tokens: 200000'")
-
 
 class Budget(Part):
     """Limits on the total usage of all calls of a flow, including those of its subflows."""
 
     NOUN = "'budget'"
-    RULES_AS_SCHEMA = (
-        {"anyOf": [{"required": [key]} for key in BOUNDS]},
-        {
-            "if": {"required": ["assignees"]},
-            "then": {"required": ["then"], "properties": {"then": {"const": "ask"}}},
-        },
-        {
-            "if": {"required": ["fallback_at"]},
-            "then": {"anyOf": [{"required": [key]} for key in AMOUNTS]},
-        },
+    RULES = (
+        KeyNeeds(None, BOUNDS, "add 'tool_calls: 100' or 'wall_time: 1h'"),
+        KeyNeeds("fallback_at", AMOUNTS),
+        KeyNeeds("assignees", ("then",), "add 'then: ask', or leave them out"),
+        KeyExcludes("assignees", "then", "write 'then: ask', or leave them out", ("stop",)),
     )
 
     tool_calls: Positive | None = Field(default=None, examples=[300])
@@ -146,20 +132,6 @@ class Budget(Part):
         examples=[[{"key": "user:${{ inputs.user }}", "every": "day", "cost_usd": 5}]],
     )
     """Budgets that the execution uses together with others."""
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Require that a budget limits something, and that only `then: ask` has assignees."""
-        yield from super().problems(given)
-        if not given.keys() & set(BOUNDS):
-            hint = "add 'tool_calls: 100' or 'wall_time: 1h'"
-            yield MappingProblem(None, "E104", f"a budget needs {listed(BOUNDS)}", hint)
-        if "fallback_at" in given and not given.keys() & set(AMOUNTS):
-            message = "'fallback_at' is a part of 'tokens' or 'cost_usd'"
-            yield MappingProblem("fallback_at", "E103", message, "add one of them, or leave it out")
-        if "assignees" in given and given.get("then", "stop") == "stop":
-            message = "'assignees' require 'then: ask' in the budget"
-            yield MappingProblem("assignees", "E103", message, "add 'then: ask', or leave them out")
 
 
 Inputs = Annotated[
@@ -243,9 +215,9 @@ class FlowModel(Part):
 
     NOUN = "a flow"
     NAMED = "id"
-    RULES_AS_SCHEMA = (
-        {"anyOf": [{"required": [key]} for key in ("steps", *LIBRARY)]},
-        {"dependentRequired": {"budget": ["steps"]}},
+    RULES = (
+        KeyNeeds(None, ("steps", *LIBRARY), "add 'steps'"),
+        KeyNeeds("budget", ("steps",), "give it to a flow, here or where this is imported"),
     )
 
     flowengine: Literal[1] = Field(examples=[1])
@@ -317,18 +289,6 @@ class FlowModel(Part):
     """The graph. A file without steps is a library."""
     on_error: Handlers
     finally_: Cleanup
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Require that a file has steps, or declarations for other files."""
-        yield from super().problems(given)
-        if not given.keys() & {"steps", *LIBRARY}:
-            hint = "add 'steps'"
-            yield MappingProblem(None, "E104", "a flow needs 'steps'", hint)
-        elif "budget" in given and "steps" not in given:
-            message = "a library has no flow that a budget could limit"
-            hint = "give it to the entries of 'flows', or to the flows that import this"
-            yield MappingProblem("budget", "E103", message, hint)
 
     @property
     def unread(self) -> frozenset[Loc]:

@@ -3,7 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part
+from flowengine.flow.models.base import (
+    ExclusiveKeys,
+    Field,
+    KeyExcludes,
+    KeyNeeds,
+    MappingProblem,
+    Part,
+    Rule,
+)
 from flowengine.flow.models.types import (
     AsSchema,
     BareName,
@@ -27,20 +35,19 @@ from flowengine.flow.models.types import (
     Value,
     constant_text,
     error_type,
+    integer,
     is_expression,
     one_or_many,
     one_or_many_schema,
-    wrong,
 )
 
 
 def _need(words: tuple[str, ...]) -> Any:
+    named = ", ".join(map(repr, words))
+    whole = integer(1, f"{named}, a whole number of 1 or more, or an expression")
+
     def check(value: Any) -> Any:
-        number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if not number and value not in words and not is_expression(value):
-            named = ", ".join(repr(word) for word in words)
-            wrong(f"{named}, a whole number of 1 or more, or an expression", value)
-        return value
+        return value if value in words or is_expression(value) else whole(value)
 
     return check
 
@@ -55,13 +62,13 @@ class Join(Part):
 
     NOUN = "'join'"
     MAIN = "need"
-    RULES_AS_SCHEMA = (
-        {
-            "not": {
-                "required": ["late"],
-                "properties": {"need": {"enum": ["each", "all", "active"]}},
-            }
-        },
+    RULES = (
+        KeyExcludes(
+            "late",
+            "need",
+            "only a number of arrivals leaves late ones",
+            ("each", "all", "active"),
+        ),
     )
 
     need: Annotated[
@@ -76,24 +83,14 @@ class Join(Part):
     from_: list[StepName] | None = Field(default=None, key="from", examples=[["left", "right"]])
     """The steps that lead here, verified by the checker. It has no effect at run time."""
 
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Require a number for `late`."""
-        yield from super().problems(given)
-        if "late" in given and given.get("need") in ("each", "all", "active"):
-            message = f"'late' has no meaning with 'need: {given['need']}'"
-            yield MappingProblem(
-                "late", "E103", message, "only a number of arrivals leaves late ones"
-            )
-
 
 class MapJoin(Part):
     """When a map is complete."""
 
     NOUN = "the 'join' of a map"
     MAIN = "need"
-    RULES_AS_SCHEMA = (
-        {"not": {"required": ["late"], "properties": {"need": {"enum": ["all", "none"]}}}},
+    RULES = (
+        KeyExcludes("late", "need", "only a number of items leaves late ones", ("all", "none")),
     )
 
     need: Annotated[
@@ -103,20 +100,11 @@ class MapJoin(Part):
     late: Literal["ignore", "cancel"] = Field(default="ignore", examples=["cancel"])
     """The treatment of items that are still running then."""
 
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Require a number for `late`."""
-        yield from super().problems(given)
-        if "late" in given and given.get("need") in ("all", "none"):
-            message = f"'late' has no meaning with 'need: {given['need']}'"
-            yield MappingProblem("late", "E103", message, "only a number of items leaves late ones")
-
 
 def _over(value: Any) -> Any:
-    number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if not number and not isinstance(value, list) and not is_expression(value):
-        wrong("a list, a whole number or one expression", value)
-    return value
+    if isinstance(value, list) or is_expression(value):
+        return value
+    return integer(0, "a list, a whole number or one expression")(value)
 
 
 class Map(Part):
@@ -195,14 +183,9 @@ class Lock(Part):
 
     NOUN = "'lock'"
     MAIN = "key"
-    RULES_AS_SCHEMA = (
-        {"not": {"required": ["shared", "max"]}},
-        {
-            "not": {
-                "required": ["shared", "scope"],
-                "properties": {"scope": {"enum": ["flow", "global"]}},
-            }
-        },
+    RULES = (
+        KeyExcludes("max", "shared", "a shared lock has no maximum. Leave it out"),
+        KeyExcludes("shared", "scope", "use the scope 'run' or 'execution'", ("flow", "global")),
     )
 
     key: Template = Field(examples=["printer"])
@@ -218,22 +201,6 @@ class Lock(Part):
     """Whether it may be held together with other shared holders."""
     hold: bool = Field(default=False, examples=[True])
     """Whether a wait or approval keeps the lock while it waits."""
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Allow shared locks only within an execution and without `max`."""
-        yield from super().problems(given)
-        if "shared" in given and "max" in given:
-            message = "a lock that is shared has no 'max'"
-            yield MappingProblem(
-                "max",
-                "E103",
-                message,
-                "a shared lock has no maximum number of holders. Leave it out",
-            )
-        if "shared" in given and given.get("scope") in ("flow", "global"):
-            message = f"a lock of scope {given['scope']!r} cannot be shared"
-            yield MappingProblem("shared", "E103", message, "use the scope 'run' or 'execution'")
 
 
 ErrorTypes = Annotated[
@@ -288,8 +255,9 @@ class Fail(Part):
 
     NOUN = "'fail'"
     MAIN = "message"
-    RULES_AS_SCHEMA = tuple(
-        {"not": {"required": ["error", key]}} for key in ("type", "message", "data", "retryable")
+    RULES = tuple(
+        KeyExcludes(key, "error", "an error that is raised again cannot be changed: leave one out")
+        for key in ("type", "message", "data", "retryable")
     )
 
     type: Annotated[
@@ -311,18 +279,6 @@ class Fail(Part):
     def short_form(cls, value: Any) -> Any:
         """Return the mapping for an error that was caught, or for a message."""
         return {"error": value} if is_expression(value) else super().short_form(value)
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Refuse changes to an error that is raised again."""
-        yield from super().problems(given)
-        for key in given if "error" in given else ():
-            if key != "error" and not key.startswith("x-"):
-                message = (
-                    f"'fail' has 'error' and {key!r}, but an error that is raised again "
-                    "cannot be changed"
-                )
-                yield MappingProblem(key, "E103", message, f"leave out {key!r}, or 'error'")
 
 
 class Handler(Part):
@@ -380,9 +336,9 @@ class Entry(Part):
 
     NOUN: ClassVar[str] = "an entry of 'next'"
     MAIN: ClassVar[str | None] = "to"
-    RULES = (ExclusiveKeys(("to", "else")),)
-    RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
-        {"not": {"required": ["else", "when"]}},
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        ExclusiveKeys(("to", "else")),
+        KeyExcludes("when", "else", "write 'to' instead of 'else'"),
     )
 
     to: Target | None = Field(default=None, examples=["approve"])
@@ -392,33 +348,13 @@ class Entry(Part):
     else_: Target | None = Field(default=None, key="else", examples=["refuse"])
     """The target if no condition holds."""
 
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Refuse a condition for `else`."""
-        yield from super().problems(given)
-        if "else" in given and "when" in given:
-            message = "an entry of 'next' has 'else' and 'when', but 'else' cannot have a condition"
-            yield MappingProblem("when", "E103", message, "write 'to' instead of 'else'")
-
 
 class FirstEntry(Entry):
     """One way out of an exclusive split: an `Entry` with a condition, or the `else`."""
 
     NOUN = "an entry of 'first'"
     MAIN: ClassVar[str | None] = None
-    RULES_AS_SCHEMA = (
-        {"not": {"required": ["else", "when"]}},
-        {"dependentRequired": {"to": ["when"]}},
-    )
-
-    @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Require a condition for each way."""
-        yield from super().problems(given)
-        if "to" in given and "when" not in given:
-            yield MappingProblem(
-                "to", "E104", "an entry of 'first' needs 'when'", "or write 'else'"
-            )
+    RULES = (*Entry.RULES, KeyNeeds("to", ("when",), "add 'when', or write 'else'"))
 
 
 class Next(Part):

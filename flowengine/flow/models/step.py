@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from flowengine.flow.models.actions import Approval, Cancel, Wait
-from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part, listed
+from flowengine.flow.models.base import (
+    ExclusiveKeys,
+    Field,
+    KeyExcludes,
+    KeyNeeds,
+    MappingProblem,
+    Part,
+    listed,
+)
 from flowengine.flow.models.kinds import is_kind, kind_names, takes_arguments
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
 from flowengine.flow.models.types import (
@@ -55,7 +63,7 @@ class Pluggable(Part):
     @classmethod
     def _needs_one_action(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         if sum(map(cls.is_action, given)) != 1:
-            yield from cls._broken(ExclusiveKeys(cls.actions()), given)
+            yield from ExclusiveKeys(cls.actions()).problems(cls, given)
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -106,17 +114,15 @@ class Compensation(Pluggable):
         yield from cls._needs_one_action(given)
 
 
-OF_ONE_MESSAGE = ("match", "transient")
-"""Keys of a trigger that apply to the single message that it takes."""
-
-
 class Trigger(Part):
     """A signal that starts a token here, inside a running execution."""
 
     NOUN = "'trigger'"
     MAIN = "signal"
-    RULES = (ExclusiveKeys(("signal", "all", "state")),)
-    RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_ONE_MESSAGE}},)
+    RULES = (
+        ExclusiveKeys(("signal", "all", "state")),
+        *(KeyNeeds(key, ("signal",)) for key in ("match", "transient")),
+    )
 
     signal: SignalNames | None = Field(default=None, examples=["page_ready", ["a", "b"]])
     """One signal or several. Every matching message of one of them starts a branch."""
@@ -131,12 +137,8 @@ class Trigger(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-        """Refuse keys for single messages in other triggers, and lists with one signal."""
+        """Refuse lists that name a signal twice."""
         yield from super().problems(given)
-        for key in OF_ONE_MESSAGE:
-            if key in given and "signal" not in given:
-                message = f"{key!r} has no meaning without 'signal'"
-                yield MappingProblem(key, "E103", message, "add 'signal', or leave it out")
         for key in ("signal", "all"):
             names = given.get(key)
             if isinstance(names, list) and len({str(name) for name in names}) < len(names):
@@ -149,9 +151,9 @@ class Step(Pluggable):
     NOUN = "a step"
     NAMED = "id"
     OWN_ACTIONS = ("call", "flow", "wait", "approval", "group", "parallel", "fail", "cancel")
-    RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
-        {"not": {"required": ["timeout", "approval"]}},
-        {"dependentRequired": {"background": ["flow"]}},
+    RULES = (
+        KeyExcludes("timeout", "approval", "write 'expires' in the approval"),
+        KeyNeeds("background", ("flow",)),
     )
 
     id: StepId = Field(examples=["fetch"])
@@ -249,18 +251,12 @@ class Step(Pluggable):
             hint = "make a step of each, or put them into a 'group'"
             message = f"a step has one action, but this one has {first!r} and {key!r}"
             yield MappingProblem(key, "E106", message, hint)
-        if "timeout" in given and "approval" in given:
-            message = "an approval has no 'timeout'"
-            yield MappingProblem("timeout", "E103", message, "write 'expires' in the approval")
         kinds = [key for key in given if key not in cls.fields_by_key()]
         takes = bool(given.keys() & _WITH) or any(map(takes_arguments, kinds))
         if "with" in given and not takes:
             takers = listed(cls.with_arguments())
             message = f"'with' has no meaning without {takers}"
             yield MappingProblem("with", "E103", message, "leave it out")
-        if "background" in given and "flow" not in given:
-            message = "'background' has no meaning without 'flow'"
-            yield MappingProblem("background", "E103", message, "leave it out")
         if "finally" in given and first not in {"group", "parallel"}:
             yield MappingProblem("finally", "E103", "only a group has 'finally'", "leave it out")
 
@@ -274,10 +270,7 @@ class ParallelStep(Step):
     """A step of `parallel`, which starts with its own token and ends there."""
 
     NOUN = "a step of 'parallel'"
-    RULES_AS_SCHEMA = (
-        *Step.RULES_AS_SCHEMA,
-        {"not": {"anyOf": [{"required": ["join"]}, {"required": ["trigger"]}]}},
-    )
+    RULES_AS_SCHEMA = ({"not": {"anyOf": [{"required": ["join"]}, {"required": ["trigger"]}]}},)
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:

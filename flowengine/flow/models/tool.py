@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from flowengine.flow.models.actions import AskBeforeCall, AskFirst
 from flowengine.flow.models.agent import Schema
-from flowengine.flow.models.base import Field, MappingProblem, Part
+from flowengine.flow.models.base import Field, KeyNeeds, MappingProblem, Part
 from flowengine.flow.models.kinds import configuration, session_of
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.step import Pluggable
@@ -24,6 +24,7 @@ from flowengine.flow.models.types import (
     Template,
     Text,
     Value,
+    integer,
     wrong,
 )
 from flowengine.sdk.python.argument_checks import MOST_LABELS
@@ -81,11 +82,7 @@ class ToolLimits(Part):
 
 
 def _places(value: Any) -> int:
-    if value is True:
-        return PLACES
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        wrong("true or a positive number", value)
-    return value
+    return PLACES if value is True else integer(1, "true or a positive number")(value)
 
 
 PLACES = 10
@@ -114,6 +111,7 @@ class Tool(Pluggable):
     NOUN = "a tool"
     PLACE = "tool"
     OWN_ACTIONS = ("flow",)
+    RULES = (KeyNeeds("background", ("flow", "agent")),)
 
     flow: FlowName | None = Field(default=None, examples=["triage"])
     """Runs a flow, whose inputs are the arguments."""
@@ -169,9 +167,6 @@ class Tool(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require exactly one kind for a tool."""
         yield from super().problems(given)
-        if "background" in given and not {"flow", "agent"} & given.keys():
-            message = "'background' is about a tool that is a flow or an agent"
-            yield MappingProblem("background", "E103", message, "leave it out")
         yield from cls._needs_one_action(given)
 
 

@@ -61,6 +61,12 @@ def scopes(uses: Iterable[Any]) -> list[Any]:
     return [_known(use.get("scope", "step")) for use, _ in _known_uses(uses)]
 
 
+def asking(uses: Iterable[Any]) -> list[str]:
+    """Return the names of environments, mounted ones included, that may ask before they open."""
+    known = [spec for use, spec in _known_uses(uses) if "approval" in use]
+    return [str(spec["resource_key"]) for spec in known]
+
+
 def are_on_host(uses: Iterable[Any]) -> bool:
     """Return whether programs of a step may run in one of them without a sandbox."""
     return any(HOST in _listed(spec.get("provider")) for spec in _of_programs(uses))

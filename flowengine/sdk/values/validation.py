@@ -84,7 +84,7 @@ _TYPES: dict[str, _Proof] = {
     "object": lambda value: type(value) is dict,
     "array": lambda value: type(value) is list,
 }
-_WORDS = {
+TYPE_WORDS = {
     "string": "text",
     "integer": "a whole number",
     "number": "a number",
@@ -93,6 +93,7 @@ _WORDS = {
     "object": "a map",
     "array": "a list",
 }
+"""The types of JSON Schema in the words of messages."""
 _MUST = {
     "minimum": "be at least {limit}",
     "maximum": "be at most {limit}",
@@ -603,7 +604,7 @@ def _no_form(
 
 def _of_type(types: list[str], value: Any) -> str:
     ordered = sorted(dict.fromkeys(types), key=lambda name: name == "null")
-    words = " or ".join(_WORDS.get(name, name) for name in ordered)
+    words = " or ".join(TYPE_WORDS.get(name, name) for name in ordered)
     return f"must be {words}, not {_shown(value)}"
 
 
