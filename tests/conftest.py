@@ -113,6 +113,21 @@ def user_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """The current folder of a user without settings: new, with the `FILES` of the test's module.
+
+    The module's `VARIABLES` are in the environment.
+    """
+    monkeypatch.chdir(tmp_path)
+    variables = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    for name, value in {**variables, **getattr(request.module, "VARIABLES", {})}.items():
+        monkeypatch.setenv(name, value)
+    for name, text in getattr(request.module, "FILES", {}).items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder for temporary files of this process and of those that it starts."""
     folder = tmp_path / "temporary"

@@ -38,9 +38,8 @@ PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 
 
 @pytest.fixture
-def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+def terminal(folder: Path) -> Iterator[Terminal]:
     """A terminal in its own directory."""
-    monkeypatch.chdir(tmp_path)
     with patch.dict(os.environ), closing(Terminal()) as terminal:
         yield terminal
 

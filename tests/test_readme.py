@@ -52,20 +52,14 @@ def test_its_transcripts_come_out_as_printed(
         assert plain(printed, waits) == plain(expected, waits), line
 
 
-def test_the_first_commands_of_the_readme_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_first_commands_of_the_readme_work(folder: Path) -> None:
     [line] = re.findall(r"^(flowengine init .*?) +#", PAGES[0].read_text(), re.MULTILINE)
     for command in line.split(" && "):
         printed = both_streams(command)
     assert "flowengine approve" in printed
 
 
-def test_the_agent_of_the_readme_runs_in_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_agent_of_the_readme_runs_in_python(folder: Path) -> None:
     write_files(PAGES[0].read_text())
     [call] = re.findall(r"`(Runner\(engine.*?)` runs it", PAGES[0].read_text())
     head = (

@@ -26,9 +26,8 @@ SECTIONS = [
 @pytest.mark.endurance
 @pytest.mark.parametrize("section", SECTIONS, ids=[f"{s.page.stem}: {s.title}" for s in SECTIONS])
 def test_what_a_row_shows_happens(
-    section: Section, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    section: Section, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLOWENGINE_USER", "user:ana")
     programs = Path(sys.executable).parent  # contains the `python` that has flowengine
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
@@ -38,7 +37,7 @@ def test_what_a_row_shows_happens(
             transcripts.append(text)
         elif language != "text":
             assert write_file(text), f"the first line of a block names its file: {text[:40]}"
-    flows = set(tmp_path.glob("*.yaml")) - set(tmp_path.glob("*.test.yaml"))
+    flows = set(folder.glob("*.yaml")) - set(folder.glob("*.test.yaml"))
     for file in flows:
         assert [str(one) for one in check(file)] == []
     assert transcripts

@@ -23,8 +23,7 @@ BEGUN = re.compile(r"flowengine (run .* --id (monday|tuesday)) &")
 
 
 @pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
-    monkeypatch.chdir(tmp_path)
+def reader(folder: Path) -> Iterator[Reader]:
     with patch.dict(os.environ), closing(Reader()) as reader:
         yield reader
 

@@ -153,10 +153,7 @@ def test_an_agent_may_check_what_another_is_asked() -> None:
     assert "rude" in response.reason
 
 
-def test_its_environments_are_declared_beside_those_of_its_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_its_environments_are_declared_beside_those_of_its_caller(folder: Path) -> None:
     keeper = agent("keeper").enable_sqlite("words.db", mode="rwc")
     script = [
         of("a", calls=[call("keeper", prompt="?")]),

@@ -207,23 +207,6 @@ def test_they_work_at_the_same_time_with_what_the_caller_has_given(engine: Engin
     assert statuses(engine) == ["succeeded", "succeeded"]
 
 
-def test_the_end_of_an_agent_cancels_those_that_it_has_started(engine: Engine) -> None:
-    lead = agent("Lead", tools=[agent("Helper", tools=["std.ask"]).as_tool(background=True)])
-    asks = call("std.ask", question="?")
-    replies = {"Lead": [both("helper", "A", "B"), "never"], "Helper": [asks, "never"]}
-    with scripted(*[play(replies)] * 4):
-        lead.run("Go.", engine=engine)
-        [run] = [
-            one for one in engine.executions.list().items if not one["flow"].startswith("agents.")
-        ]
-        assert run["status"] == "waiting"
-        engine.executions.cancel(run["execution"], now=True)
-        until = time.monotonic() + 20
-        while statuses(engine) != ["cancelled", "cancelled"] and time.monotonic() < until:
-            time.sleep(0.05)
-    assert statuses(engine) == ["cancelled", "cancelled"]
-
-
 def test_what_exceeds_a_bound_is_an_error_for_the_model(engine: Engine) -> None:
     busy = Busy()
     helper = busy.agent.as_tool(background={"max": 2, "count": 3})

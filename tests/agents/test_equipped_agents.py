@@ -32,12 +32,7 @@ ASK = [{"role": "user", "content": "Do it."}]
 SERVER = Path(__file__).with_name("mcp_server.py")
 SDK_SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "sdk_server.py"
 COMMAND = [sys.executable, str(SDK_SERVER), "stdio"]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.fixture

@@ -80,12 +80,7 @@ def slow() -> Iterator[Slow]:
         unregister(name)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "f.yaml").write_text(FLOW)
-    (tmp_path / "waiting.py").write_text(WAITING)
-    return tmp_path
+FILES = {"f.yaml": FLOW, "waiting.py": WAITING}
 
 
 def test_models_are_loaded_while_the_steps_before_run(folder: Path, slow: Slow) -> None:

@@ -11,16 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine import Engine
 from flowengine.agents.context_window import READ_RESULT, reduced, size_of, window
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Message, ModelFacts, ModelRequest, message_tokens
-from flowengine.agents.models.registry import register, unregister
 from flowengine.sdk.texts.untrusted import unmarked
-from tests.agents.crashes import crashed, gone_on
-from tests.agents.flows import NAME, Case, call, flow, told
+from tests.agents.flows import Case, call, flow, told
 from tests.sliced_examples import sliced
-from tests.testing.faulty_store import Fault, FaultyStore
 
 LONG = "x" * 4000
 """About a thousand tokens."""
@@ -390,36 +386,3 @@ def test_the_task_stays_and_a_new_message_moves_nothing_before_it() -> None:
     assert cut["window"]["pinned"] == [0]
     assert talk[0] in before
     assert [*request_of(state).messages][: len(before)] == before
-
-
-# Crashes
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("fault", ["die before", "die after"])
-@pytest.mark.parametrize("part", range(5))
-def test_a_crash_at_every_write_cuts_where_it_was_cut(
-    tmp_path: Path, part: int, fault: Fault
-) -> None:
-    summary = {"text": "So far.", "when": {"contains": "Now write the summary"}, "repeat": True}
-    script = [summary, *pages(5)]
-    text = agent("{tokens: 3000, reduce: summarize}")
-    head = HEAD.replace('"tools:page"}', '"tools:page", effect: idempotent}')
-
-    def begun(name: str) -> Case:
-        (tmp_path / name).mkdir()
-        one = case(tmp_path / name, text, script, head, by_turn=True)
-        register(NAME, one.model)
-        return one
-
-    calm, store = begun("calm"), FaultyStore()
-    try:
-        with Engine(store, workdir=calm.folder) as engine:
-            assert engine.run(calm.path).status == "succeeded"
-        last = calm.sent(len(calm.model.requests) - 1)
-        for write in range(part, store.writes, 5):
-            one = begun(f"at{write}")
-            assert gone_on(one, crashed(one, write, fault)).outputs["answer"] == "read"
-            assert one.sent(len(one.model.requests) - 1) == last
-    finally:
-        unregister(NAME)

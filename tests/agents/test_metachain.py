@@ -810,15 +810,12 @@ if __name__ == "__main__":
 
 @pytest.mark.endurance
 # Shows M87
-def test_the_command_line_goes_on_with_functions_that_have_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "program.py").write_text(BEGIN)
-    (tmp_path / "replies.yaml").write_text(REPLIES)
+def test_the_command_line_goes_on_with_functions_that_have_a_name(folder: Path) -> None:
+    (folder / "program.py").write_text(BEGIN)
+    (folder / "replies.yaml").write_text(REPLIES)
     said = "def said(context: dict) -> str:\n    return f'You are it: {context}'\n"
-    (tmp_path / "tools.py").write_text(f"{TOOLS}\n{said}")
+    (folder / "tools.py").write_text(f"{TOOLS}\n{said}")
 
-    monkeypatch.chdir(tmp_path)
     assert subprocess.run([sys.executable, "program.py"], check=False).returncode == -9
     resumed = command_line.flowengine(
         "--store", "store", "--json", "resume", "the-run", "--on-crash", "retry"
@@ -827,7 +824,7 @@ def test_the_command_line_goes_on_with_functions_that_have_a_name(
     assert resumed.code == 0, resumed.err
     run = resumed.json()["outputs"]["run"]
     assert (run["result"], run["context"]) == ("done", {"k": 1})
-    assert (tmp_path / "counted").read_text() == "x"
+    assert (folder / "counted").read_text() == "x"
 
 
 @pytest.mark.endurance

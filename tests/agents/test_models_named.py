@@ -27,16 +27,14 @@ IN_DEFAULTS = FLOW.replace("agents:", "defaults: {model: scripted/replies.yaml}\
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a flow with a script: exit code, results and messages."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("FLOWENGINE_MODEL", "FLOWENGINE_STORE"):
         monkeypatch.delenv(name, raising=False)
-    (tmp_path / "replies.yaml").write_text("- text: Hello!\n")
+    (folder / "replies.yaml").write_text("- text: Hello!\n")
 
     def run(flow: str, *words: str, **variables: str) -> tuple[int, str, str]:
-        (tmp_path / "flow.yaml").write_text(flow)
+        (folder / "flow.yaml").write_text(flow)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         code = main(["run", "flow.yaml", *words])

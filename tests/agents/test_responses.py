@@ -44,9 +44,8 @@ def find(number: int) -> str:
 @pytest.mark.parametrize("session", [None, "s"])
 def test_the_last_message_is_the_answer(
     reply: Any, termination: str, last: str, result: str | None, session: str | None,
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch,
+    folder: Any,
 ) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
     agent = Agent(name="A", model="scripted/x", tools=[find, case_resolved, case_not_resolved])
     options: Any = {} if session is None else {"session": session}
     with using(ScriptedModel([reply, {"text": "case_resolved: too late"}])):

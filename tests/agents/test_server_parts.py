@@ -170,8 +170,7 @@ def test_progress_is_passed_on_and_logged_with_the_attempt(tmp_path: Path) -> No
     assert lines[0] == "progress: 1 of 500, file 1\ufffd[2J"
 
 
-def test_a_terminal_shows_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_terminal_shows_progress(folder: Path) -> None:
     steps = "steps: [{id: busy, call: docs.work, with: {steps: 3}}]"
     Path("flow.yaml").write_text(f"{head()}{steps}")
 

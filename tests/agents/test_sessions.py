@@ -71,15 +71,12 @@ def test_each_run_continues_the_conversation(engine: Engine) -> None:
     assert execution["execution"] == first.execution == second.execution
 
 
-def test_without_an_engine_it_is_kept_in_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_without_an_engine_it_is_kept_in_the_folder(folder: Path) -> None:
     with using(ScriptedModel([{"text": "one"}, {"text": "two"}])):
         for said in ("first", "second"):
             found = Runner().run(clerk(), said, session="s")
     assert [one["content"] for one in found.history] == ["first", "one", "second", "two"]
-    assert (tmp_path / ".flowengine").is_dir()
+    assert (folder / ".flowengine").is_dir()
 
 
 def test_on_a_loop_and_in_parts_it_is_the_same(engine: Engine) -> None:

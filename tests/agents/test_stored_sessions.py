@@ -213,19 +213,6 @@ def test_a_deleted_session_leaves_its_name(engine: Engine) -> None:
             use("ana")
 
 
-def test_a_session_that_has_spent_its_budget_can_be_read(engine: Engine) -> None:
-    with scripted(call("add", a=1, b=2), call("add", a=1, b=2)):
-        agent = clerk(tools=[add])
-        ended = agent.run("1 + 2?", session="ana", engine=engine, budget={"tool_calls": 1})
-    assert ended.termination == "budget"
-    assert Sessions(engine).read("ana").messages == ended.history
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
 @each_row(
     "messages, message",
     [

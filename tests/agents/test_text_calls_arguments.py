@@ -160,23 +160,6 @@ def test_odd_native_arguments_are_told(written: str, told: str) -> None:
     assert told in found.message
 
 
-def test_half_a_surrogate_pair_is_told_for_it_cannot_be_stored() -> None:
-    tool = ToolOffer("f", "", {"properties": {"t": {}}})
-    found, _ = bind(ModelCall("f", '{"t": ["\\ud800"]}'), {"f": tool})
-
-    assert isinstance(found, CallFault)
-    assert "surrogate" in found.message
-
-
-def test_an_unknown_tool_is_told_with_the_nearest_name() -> None:
-    found, _ = bind(ModelCall("ad", {}), {"add": ADD, "now": ToolOffer("now")})
-
-    assert isinstance(found, CallFault)
-    assert found.name == "add"
-    assert "There is no tool 'ad'. Did you mean add?" in found.message
-    assert "add, now" in found.message
-
-
 def test_a_name_without_end_is_told_in_short() -> None:
     found, _ = bind(ModelCall("x" * 1_000_000, {}), {"add": ADD})
 
@@ -249,7 +232,3 @@ def test_what_the_length_limit_cut_off_is_never_mended(written: str) -> None:
 
     with pytest.raises(BrokenJson):
         read_json(written, complete=False)
-
-
-def test_the_end_of_a_value_is_known() -> None:
-    assert read_json(' {"a": "}"} }').rest == " }"

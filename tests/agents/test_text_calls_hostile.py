@@ -75,14 +75,6 @@ def test_a_megabyte_of_anything_is_read_within_a_second(text: str) -> None:
     assert any(seconds_for(text) < 1 for _ in range(5)), "processors that are shared are slower"
 
 
-def test_time_grows_with_length_and_no_faster() -> None:
-    unit = f"{OPEN}<parameter=a>1</parameter>\n```\n{{'name': [add(\n<think>"
-
-    ratios = (seconds_for(unit * 3_000) / max(seconds_for(unit * 300), 0.01) for _ in range(5))
-
-    assert any(ratio < 30 for ratio in ratios)
-
-
 def test_a_reply_with_too_many_calls_or_faults_is_not_read_any_further() -> None:
     many = read_reply(CALL * (MAX_CALLS + 10), [ADD], FORM)
     broken = "<call-0badcafe>{}</call-0badcafe>"

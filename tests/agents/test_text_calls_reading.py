@@ -249,12 +249,6 @@ def test_a_call_in_reasoning_is_not_made_and_the_one_after_it_is(text: str) -> N
     assert "<think>" not in reading.reasoning.removeprefix("Maybe <think>")
 
 
-def test_reasoning_is_kept_apart_from_content() -> None:
-    reading = read("<think>\nHm.\n</think>\n\nThe sum is 3.")
-
-    assert (reading.reasoning, reading.content) == ("Hm.", "The sum is 3.")
-
-
 @each_row("form", [FORM, None])
 @each_row(
     ("text", "content", "reasoning"),

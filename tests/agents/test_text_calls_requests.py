@@ -6,11 +6,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flowengine.agents.text_calls.marked_form import ModelCall, ToolOffer, marked
+from flowengine.agents.text_calls.marked_form import ToolOffer, marked
 from flowengine.agents.text_calls.reading import read_reply
 from flowengine.agents.text_calls.requests import faults_told, instructions, request_messages
 from tests.agents.add import ADD
-from tests.rows import each_row
 
 FORM = marked("0badcafe")
 ODD = "{braces} {0} {{x}} %s %(a)d 100% \\d \\n $HOME `code` <b>"
@@ -61,24 +60,6 @@ def test_tools_come_before_the_agents_own_instructions_which_arrive_unchanged() 
     assert system["content"] == f"{instructions([tool], FORM)}\n\n{ODD}"
     assert f"\n{ODD}\n" in instructions([tool], FORM)
     assert json.dumps(ODD) in instructions([tool], FORM)
-
-
-def test_without_tools_nothing_is_said_about_tools() -> None:
-    history = [{"role": "user", "content": "Hello"}]
-
-    assert request_messages(history, [], FORM) == history
-
-
-def test_earlier_calls_are_shown_in_the_syntax_that_is_read() -> None:
-    messages = request_messages([{"role": "user", "content": "?"}, *asked(1, 2, 1)], [ADD], FORM)
-
-    assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
-    assert read_reply(messages[2]["content"], [ADD], FORM).calls == (
-        ModelCall("add", {"a": 1, "b": 2}),
-    )
-    assert messages[3]["content"] == FORM.write_result("add", "3")
-    example = FORM.write([("add", {"a": 1, "b": 2})])
-    assert example in messages[0]["content"]
 
 
 def test_five_turns_alternate_and_nothing_piles_up() -> None:
@@ -134,19 +115,6 @@ def test_arguments_that_were_no_json_are_shown_as_they_were() -> None:
     [message] = request_messages([{"role": "assistant", "tool_calls": [call]}], [], FORM)
 
     assert message["content"] == 'add: {"a": '
-
-
-@each_row(
-    "text", ["<call-0badcafe", '<call-0badcafe tool="ad">', '<call-0badcafe tool="add">{"a": 1}']
-)
-# Shows M68
-def test_a_fault_is_told_with_a_right_example(text: str) -> None:
-    reading = read_reply(text, [ADD], FORM)
-
-    told = faults_told(reading.faults, [ADD], FORM)
-
-    assert reading.faults[0].message in told
-    assert told.endswith(FORM.write([("add", {"a": 1, "b": 2})]))
 
 
 def test_a_result_cannot_close_what_stands_around_it() -> None:

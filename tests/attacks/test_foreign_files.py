@@ -162,9 +162,8 @@ def test_a_python_module() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_told_where_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write("f.yaml", f"imports: {{x: ./x.yaml}}\n{STEPS}")
     Path("x.yaml").write_text("flowengine: 1\nid: x\n")
     real = Path.open
@@ -181,10 +180,7 @@ def test_a_file_that_cannot_be_read_is_told_where_it_is_named(
     )
 
 
-def test_a_file_next_to_a_missing_one_is_named_only_if_it_may_be_meant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_file_next_to_a_missing_one_is_named_only_if_it_may_be_meant(folder: Path) -> None:
     Path("id_rsa.pub").touch()
     Path("library.yaml").touch()
     write("f.yaml", f"imports:\n  x: ./id_rsa.pup\n  y: ./libary.yaml\n{STEPS}")
@@ -195,10 +191,7 @@ def test_a_file_next_to_a_missing_one_is_named_only_if_it_may_be_meant(
     assert "did you mean 'library.yaml'?" in said
 
 
-def test_a_python_module_that_nests_too_deeply(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_python_module_that_nests_too_deeply(folder: Path) -> None:
     Path("deep.py").write_text("y = 1" + " + 1" * 30_000)
     write("f.yaml", "steps:\n  - {id: a, python: 'deep:f'}\n")
 

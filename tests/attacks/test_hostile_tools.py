@@ -32,20 +32,17 @@ def told(case: Case, *words: str) -> str:
 
 
 @pytest.mark.endurance
-def test_an_agent_is_offered_little_of_it_and_people_see_which_tool_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_agent_is_offered_little_of_it_and_people_see_which_tool_is_called(folder: Path) -> None:
     calls = [call("github.get_issue", "a", n=1), call(f"github.{POSING}", "b", n=2)]
     script = [{"calls": calls}, {"text": "so"}]
-    case = served(tmp_path, "['github.*']", script, listed=LISTED, rest=RULES)
+    case = served(folder, "['github.*']", script, listed=LISTED, rest=RULES)
 
     with case.engine_open() as engine:
         waiting = engine.run(case.path)
     case.id = waiting.execution
 
     # The tool permitted by a rule has run. The tool that imitates its name requires approval.
-    assert (tmp_path / "list.called").read_text() == 'get_issue {"n": 1}\n'
+    assert (folder / "list.called").read_text() == 'get_issue {"n": 1}\n'
     [wait] = waiting.waits
     assert wait["tool"] == f"github.{POSING}"
 

@@ -72,13 +72,8 @@ DOES: dict[str, Callable[[Engine, str], Any]] = {
     "fork": lambda engine, wait: engine.executions.fork("e", from_step="b", id="g"),
     "upgrade": lambda engine, wait: engine.executions.upgrade("other.yaml", "e"),
 }
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "acts.py").write_text(ACTS)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"acts.py": ACTS}
 
 
 def write(text: str) -> None:

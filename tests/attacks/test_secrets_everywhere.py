@@ -166,17 +166,15 @@ def found_in(sinks: dict[str, bytes]) -> list[str]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def place(folder: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     for name in NAMES:
         monkeypatch.setenv(f"SECRET_{name}", secret(name))
-    (tmp_path / secret("NOTES")).mkdir(parents=True)
-    (tmp_path / secret("DB")).parent.mkdir(parents=True)
+    (folder / secret("NOTES")).mkdir(parents=True)
+    (folder / secret("DB")).parent.mkdir(parents=True)
     Path("secretive.py").write_text(STEPS)
     Path("server.py").write_text(SERVER)
-    return tmp_path
+    return folder
 
 
 @pytest.fixture

@@ -228,11 +228,10 @@ def double(n: int = 3) -> int:
 
 
 def test_functions_of_a_notebook_run_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
-    monkeypatch.chdir(tmp_path)
 
     def enter(number: int) -> None:
         exec(compile(CELLS[number], f"/tmp/ipykernel_1/{number}.py", "exec"), vars(main))
@@ -248,7 +247,7 @@ def test_functions_of_a_notebook_run_in_memory(
             }  # fmt: skip
         assert model.requests[-1].messages[-1]["content"] == str(2 * factor)
         enter(2)  # the cell is run again, with another function
-    with Engine(tmp_path / "store") as engine:
+    with Engine(folder / "store") as engine:
         for refused in (engine.run, engine.start, engine.flows.deploy):
             with pytest.raises(UsageError, match=r"is in no file") as told:
                 refused(flow, *([] if refused.__name__ == "deploy" else [{"n": 7}]))

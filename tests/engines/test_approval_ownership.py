@@ -30,12 +30,10 @@ outputs: {{by: "${{{{ steps.sign.output.by }}}}"}}
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (tmp_path / "config" / "flowengine").mkdir(parents=True)
+def engine(folder: Path) -> Iterator[Engine]:
+    (folder / "config" / "flowengine").mkdir(parents=True)
     settings = "groups: {finance: [ben, cleo, eve]}\n"
-    (tmp_path / "config" / "flowengine" / "settings.yaml").write_text(settings)
+    (folder / "config" / "flowengine" / "settings.yaml").write_text(settings)
     with Engine(user="user:ben") as engine:
         yield engine
 

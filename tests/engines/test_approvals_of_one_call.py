@@ -28,13 +28,8 @@ def send(texts: list[str]) -> str:
         file.write(f"{texts[0]};")
     return texts[0]
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    Path("sending.py").write_text(SEND)
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"sending.py": SEND}
 
 
 def write(approval: str) -> str:

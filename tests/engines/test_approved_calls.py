@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,9 @@ steps:
   - {id: pay, call: transfer, with: {amount: 500, to: ana}}
 outputs: {o: "${{ steps.pay.output }}"}
 """
-
-
-@pytest.fixture(autouse=True)
-def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BANK_KEY", "c4n4ry")
-    Path("bank.py").write_text(FUNCTIONS)
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"bank.py": FUNCTIONS}
+VARIABLES = {"BANK_KEY": "c4n4ry"}
 
 
 def write(approval: str, rest: str = STEP) -> str:
@@ -118,23 +113,6 @@ def test_many_are_answered_in_any_order_by_several_processes() -> None:
     assert final.status == "succeeded"
     assert sorted(row[0] for row in sent()) == list(range(20))
     assert all(str(int(row[0])) == row[1] for row in sent())
-
-
-# Shows T42
-def test_approving_twice_at_once_runs_it_once() -> None:
-    with Engine("store") as engine:
-        path = write("ask")
-        for round in range(20):
-            [wait] = engine.run(path).waits
-
-            def approve(_: int, wait: str = wait["id"]) -> bool:
-                with Engine("store") as other:
-                    return other.approvals.approve(wait, resume=False).first
-
-            with ThreadPoolExecutor(2) as pool:
-                assert sorted(pool.map(approve, range(2))) == [False, True]
-            engine.resume(wait["execution"])
-            assert len(sent()) == round + 1
 
 
 RESUMER = """

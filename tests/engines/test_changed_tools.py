@@ -25,15 +25,9 @@ tools: {act: {python: "acts:act", approval: {edit: true}}}
 steps: [{id: a, call: act, with: {n: 1}}]
 outputs: {o: "${{ steps.a.output }}"}
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    Path("acts.py").write_text(BEFORE)
-    Path("flow.yaml").write_text(FLOW)
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"acts.py": BEFORE, "flow.yaml": FLOW}
+VARIABLES = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def acted() -> str:

@@ -103,10 +103,9 @@ def test_a_rule_of_the_host_sees_how_often_an_agent_has_called(
 
 
 def test_a_rule_about_calls_that_are_not_counted_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    host(tmp_path, monkeypatch, "{allow: '*', when: '${{ calls.count < 2 }}'}")
+    host(folder, monkeypatch, "{allow: '*', when: '${{ calls.count < 2 }}'}")
     Path("flow.yaml").write_text(
         "flowengine: 1\nid: f\ntools: {say: {std: print}}\n"
         "steps: [{id: a, call: say, with: {text: hi}}]\n"

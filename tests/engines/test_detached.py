@@ -33,11 +33,7 @@ steps:
   - {id: after, run: "true"}
 outputs: {ids: "${{ steps.begin.output.map(one, one.execution_id) }}"}
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def write() -> str:

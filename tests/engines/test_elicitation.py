@@ -20,12 +20,7 @@ SERVERS = ROOT / "tests" / "envs" / "mcp"
 EVERYTHING = (
     ROOT / "tests/mcp_servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 )
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def write(call: str, *command: str, more: str = "") -> str:

@@ -45,15 +45,7 @@ steps:
     set: {notes: "${{ [output] }}"}
   - {id: sign, approval: {title: "Good ${{ size(state.notes) }}?"}}
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "works.py").write_text(WORKS)
-    (tmp_path / "long.yaml").write_text(LONG)
-    (tmp_path / "growing.yaml").write_text(GROWING)
-    return tmp_path
+FILES = {"works.py": WORKS, "long.yaml": LONG, "growing.yaml": GROWING}
 
 
 def snapshot_of(engine: Engine, execution: str) -> int:

@@ -34,13 +34,8 @@ steps:
     with: {path: "${{ item }}"}
 """
 ANY = {"path": "*"}
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    Path("acts.py").write_text(ACTS)
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"acts.py": ACTS}
 
 
 def acted() -> list[str]:

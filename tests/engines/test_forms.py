@@ -24,12 +24,7 @@ steps:
 signals: {s: {}}
 outputs: {o: "${{ [steps.a.output, steps.b.output, string(state.total)] }}"}
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def write(folder: str, code: str, factor: int = 1, tool: str = "get") -> str:

@@ -105,10 +105,8 @@ steps:
     [("host", "execution", "tool"), ("other", "flow", "tool"), ("other", "execution", "host")],
 )
 def test_a_grant_for_a_sandbox_answers_for_no_other_place(
-    place: str, scope: str, asks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, scope: str, asks: str, folder: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     approval = "approval: ask" if asks == "tool" else "effect: once"
     Path("flow.yaml").write_text(PLACES.replace("PLACE", place).replace("APPROVAL", approval))
     if asks == "host":

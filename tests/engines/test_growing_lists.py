@@ -62,9 +62,8 @@ flows:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[Engine]:
+def engine(folder: Path, limits: Limits) -> Iterator[Engine]:
     """An engine that takes frequent snapshots, so that lists are stored in many parts."""
-    monkeypatch.chdir(tmp_path)
     limits(executions, SMALLEST_TAIL=4000)
     Path("say.py").write_text(MODULE)
     Path("f.yaml").write_text(FLOW)

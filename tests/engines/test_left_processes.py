@@ -16,11 +16,9 @@ from tests.alive import alive
 
 
 @pytest.fixture
-def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def note(folder: Path) -> Path:
     """The file where scripts record the processes they start."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return tmp_path / "note"
+    return folder / "note"
 
 
 def run(step: str, *, strict: bool = False) -> tuple[ExecutionResult, list[dict[str, Any]]]:

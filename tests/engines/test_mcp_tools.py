@@ -22,12 +22,7 @@ from tests.received import RECEIVED
 SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "nasty_server.py"
 COMMAND = f"{[sys.executable, str(SERVER), 'more']}"
 TOOLS = f"tools: {{box: {{mcp: {{command: {COMMAND}}}}}}}\n"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def write(flow: str, name: str = "flow") -> None:

@@ -26,13 +26,9 @@ def hangs(args):
     import threading
     threading.Event().wait()
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KEY", "c4n4ry")
-    Path("tools.py").write_text(TOOLS)
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"tools.py": TOOLS}
+VARIABLES = {"KEY": "c4n4ry"}
 
 
 def flow(preview: str) -> str:

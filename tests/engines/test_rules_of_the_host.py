@@ -28,13 +28,8 @@ def pure(n: int) -> int:
         file.write(f"{n} ")
     return n
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    Path("acts.py").write_text(FUNCTIONS)
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"acts.py": FUNCTIONS}
 
 
 def acted() -> str:

@@ -19,13 +19,11 @@ steps:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (tmp_path / "config" / "flowengine").mkdir(parents=True)
-    settings = tmp_path / "config" / "flowengine" / "settings.yaml"
+def engine(folder: Path) -> Engine:
+    (folder / "config" / "flowengine").mkdir(parents=True)
+    settings = folder / "config" / "flowengine" / "settings.yaml"
     settings.write_text("act_for_others: false\n")
-    (tmp_path / "ask.yaml").write_text(ASK)
-    monkeypatch.chdir(tmp_path)
+    (folder / "ask.yaml").write_text(ASK)
     return Engine(None, user="user:service")
 
 

@@ -174,46 +174,6 @@ def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path:
         )
 
 
-@pytest.mark.endurance
-def test_a_crash_at_any_write_loses_and_doubles_no_lock(tmp_path: Path) -> None:
-    """Each of three executions gets the lock once, in the order of their requests."""
-    text = """
-state: {n: {type: integer, default: 0}}
-steps:
-  - id: m
-    map: 2
-    lock: {key: a, scope: global}
-    group: [{id: w, python: "effects:act", effect: idempotent}]
-    set: {n: "${{ state.n + 1 }}"}
-outputs: {n: "${{ state.n }}"}
-"""
-    file, asks = flow(tmp_path, text), holds(tmp_path, "global", name="asks")
-    for crash in range(80):
-        store = FaultyStore()
-        with Engine(store, linger=0) as engine:
-            engine.run(asks, id="e0")
-            wait = engine.executions.result("e0").waits[0]["id"]
-        first = store.writes
-        store.faults = {first + crash: "die after" if crash % 2 else "die before"}
-        with suppress(ProcessDied), Engine(store, linger=0) as engine:
-            for id in ("e1", "e2"):
-                engine.run(file, id=id)
-            engine.approvals.approve(wait)
-        writes, store.faults = store.writes, {}
-        store.restart()
-        with Engine(store, linger=0) as engine:
-            for id in ("e1", "e2"):
-                engine.run(file, id=id)
-            engine.approvals.approve(wait)
-            for id in ("e1", "e2"):
-                result = engine.resume(id)
-                assert (result.status, result.outputs) == ("succeeded", {"n": 2}), crash
-            assert store.claims("global:a") == []
-        if writes - first <= crash:
-            return
-    raise AssertionError("it never came through")
-
-
 CIRCLE = """
 inputs: {one: {type: string}, other: {type: string}}
 signals: {go: {}}

@@ -34,13 +34,8 @@ async def slow(context: StepContext, mark: str) -> int:
     await asyncio.sleep(600)
 """
 HEAD = "flowengine: 1\nid: logs\nsteps:\n"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "logging_steps.py").write_text(MODULE)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"logging_steps.py": MODULE}
 
 
 def write(steps: str) -> Path:

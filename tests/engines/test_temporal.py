@@ -697,20 +697,17 @@ REPLIES = """\
 
 
 # Shows G5
-def test_agents_in_python_run_at_workers(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agents_in_python_run_at_workers(store: str, folder: Path) -> None:
     """Their functions must be importable there."""
 
     def local(n: int) -> int:
         return 2 * n
 
-    (tmp_path / "temporal_tools.py").write_text(MODULE)
-    (tmp_path / "replies.yaml").write_text(REPLIES)
-    monkeypatch.chdir(tmp_path)
-    double = import_function("temporal_tools:double", str(tmp_path))
+    (folder / "temporal_tools.py").write_text(MODULE)
+    (folder / "replies.yaml").write_text(REPLIES)
+    double = import_function("temporal_tools:double", str(folder))
     agent = Agent(name="clerk", model="scripted/replies.yaml", functions=[double])
-    with Engine(store, workdir=tmp_path) as engine:
+    with Engine(store, workdir=folder) as engine:
         runner = Runner(engine)
         assert runner.run(agent, "What is 2 times 21?", session="ada").output == "It is 42."
         assert runner.run(agent, "Thanks.", session="ada").output == "You are welcome."

@@ -63,10 +63,9 @@ LARGE = {"text": "z" * 200_000}
 
 
 @pytest.fixture
-def address(server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def address(server: StoreNamed, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store whose objects are in a directory of the test."""
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "objects"))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, str(folder / "objects"))
     return server("outages")
 
 

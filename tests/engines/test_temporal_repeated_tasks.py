@@ -150,15 +150,14 @@ CASES = {
 
 
 def test_what_was_asked_in_a_task_that_failed_counts_as_the_history_says(
-    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     store, files = server("outages"), {}
     tasks = FailingTasks(monkeypatch, {id: case.asks for id, case in CASES.items()})
     with running_worker(store), Engine(store) as engine:
-        engine.run(make(tmp_path / "listener", LISTENER), id="repeated-listener")
+        engine.run(make(folder / "listener", LISTENER), id="repeated-listener")
         for id, case in CASES.items():
-            files[id] = make(tmp_path / id, case.flow)
+            files[id] = make(folder / id, case.flow)
             engine.start(files[id], id=id)
             until(partial(tasks.asked.__contains__, id))
             case.then(engine, id)

@@ -30,13 +30,9 @@ def send(text: str, key: str) -> str:
         file.write(text)
     return text.upper()
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SOME_KEY", "c4n4ry")
-    Path("sending.py").write_text(SEND)
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"sending.py": SEND}
+VARIABLES = {"SOME_KEY": "c4n4ry"}
 
 
 def sent() -> str:

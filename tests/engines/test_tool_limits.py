@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 from flowengine import Engine
 
 SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "nasty_server.py"
@@ -18,10 +16,7 @@ steps: [{id: a, call: box.big, with: {size: 6}}]
 """
 
 
-def test_tools_of_a_server_have_them_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_tools_of_a_server_have_them_as_well(folder: Path) -> None:
     Path("flow.yaml").write_text(FLOW.replace("COMMAND", f"{[sys.executable, str(SERVER)]}"))
     with Engine("store") as engine:
         result = engine.run("flow.yaml")

@@ -28,14 +28,9 @@ secrets: {KEY: {env: SOME_KEY}}
 tools:
   send: {python: "dies:send", with: {key: "Bearer ${{ secrets.KEY }}"}, effect: once}
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SOME_KEY", "c4n4ry")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    Path("dies.py").write_text(DIES)
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"dies.py": DIES}
+VARIABLES = {"SOME_KEY": "c4n4ry"}
 
 
 def flowengine(*words: str) -> subprocess.CompletedProcess[str]:
@@ -75,13 +70,6 @@ def test_it_shows_tool_and_arguments_with_secrets_masked() -> None:
 def test_it_shows_what_an_inline_step_and_a_command_run() -> None:
     wait = killed('steps: [{id: a, python: "dies:send", with: {to: zoe}}]\n')
     assert (wait["tool"], wait["subject"]) == ("dies:send", {"to": "zoe"})
-
-
-@pytest.mark.endurance
-def test_it_is_still_there_when_the_next_process_looks() -> None:
-    wait = killed("steps: [{id: a, call: send, with: {to: ben}}]\n")
-    with Engine("store") as engine:
-        assert engine.resume(wait["execution"]).waits[0]["subject"]["to"] == "ben"
 
 
 # Shows T61

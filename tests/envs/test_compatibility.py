@@ -78,12 +78,11 @@ def test_a_wrong_value_names_its_field(field: str, value: Any) -> None:
 
 
 # Shows S2, S46b
-def test_making_one_contacts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
-    monkeypatch.chdir(tmp_path)
+def test_making_one_contacts_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/absent.sock")
     env = DockerEnv()
 
-    marker = tmp_path / "workspace" / "marker"
+    marker = folder / "workspace" / "marker"
     with pytest.raises(EnvironmentUnavailable, match="no Docker daemon"):
         env.init_container()
     with pytest.raises(EnvironmentUnavailable, match="no Docker daemon"):

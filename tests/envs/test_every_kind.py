@@ -170,15 +170,12 @@ class Stage:
 
 
 @pytest.fixture(params=KINDS)
-def stage(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, folder: Path) -> Iterator[Stage]:
     name: str = request.param
     if name in NEEDS and not has(NEEDS[name]):
         pytest.skip(f"no {NEEDS[name]}")
     if name == "docker":
         skip_without_docker()
-    monkeypatch.chdir(tmp_path)
     with HttpServer() as server:
         stage = Stage(name, KINDS[name], server.url)
         yield stage

@@ -28,14 +28,13 @@ Run = Callable[[list[Any]], dict[str, Any]]
 
 
 @pytest.fixture(params=PLACES)
-def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(request: pytest.FixtureRequest, folder: Path) -> Run:
     """Runs steps, all in one place, and returns their outputs by step ID."""
     place = request.param
     if place in {"docker", "container"}:
         skip_without_docker()
     if place == "shell" and not has("tmux"):
         pytest.skip("no tmux: apt-get install tmux")
-    monkeypatch.chdir(tmp_path)
 
     def run(steps: list[Any]) -> dict[str, Any]:
         inside = "host" if place == "host" else "box"

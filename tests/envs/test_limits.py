@@ -226,14 +226,13 @@ BOUNDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", STEPS)
 @pytest.mark.parametrize("limit", TYPES)
 def test_a_limit_has_an_error_that_handlers_catch_by_its_type(
-    kind: str, limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, limit: str, folder: Path
 ) -> None:
     skip_without_bubblewrap()
     if "memory" not in Namespace.capabilities().holds:
         pytest.skip("no control group can be made")
     if not has({"shell": "tmux", "node": "node"}.get(kind, "python3")):
         pytest.skip(f"no program for {kind}")
-    monkeypatch.chdir(tmp_path)
     script = STEPS[kind][[*TYPES].index(limit)]
     caught = "${{ error.message.contains('limits.disk') }}" if limit == "disk" else "caught"
     flow = {

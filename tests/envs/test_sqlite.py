@@ -423,9 +423,8 @@ outputs: {all: "${{ steps.all.output }}", some: "${{ steps.some.output }}", wron
 
 
 def test_a_step_is_told_when_its_rows_were_cut_and_what_was_refused(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, folder: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("flow.yaml").write_text(FLOW)
     with Engine("store") as engine:
         outputs = engine.run("flow.yaml").outputs

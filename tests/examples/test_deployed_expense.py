@@ -75,22 +75,21 @@ def ledger(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: str) -> Iterator[Office]:
-    settings = tmp_path / "config" / "flowengine" / "settings.yaml"
+def office(folder: Path, monkeypatch: pytest.MonkeyPatch, ledger: str) -> Iterator[Office]:
+    settings = folder / "config" / "flowengine" / "settings.yaml"
     settings.parent.mkdir(parents=True)
     settings.write_text(SETTINGS)
-    monkeypatch.chdir(tmp_path)
     for name, value in {
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
         "ERP_TOKEN": "t0ken-of-the-ledger",
         "MAIL_PASSWORD": "pa55word-of-the-mail",
     }.items():
         monkeypatch.setenv(name, value)
-    clock, store, spans = Clock(), tmp_path / "store", InMemorySpanExporter()
+    clock, store, spans = Clock(), folder / "store", InMemorySpanExporter()
     with mail_server() as mail:
-        flows = tmp_path / "flows"
+        flows = folder / "flows"
         shutil.copytree(EXAMPLES / "expense", flows)
-        api = Api(tmp_path, (), Engine(store, durability="none", user=OWNER, clock=clock))
+        api = Api(folder, (), Engine(store, durability="none", user=OWNER, clock=clock))
         for name in ("expense.yaml", "reminder.yaml"):
             text = (flows / name).read_text()
             (flows / name).write_text(text.replace("127.0.0.1:1025", mail))
@@ -100,7 +99,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: str) -> Iter
         worker = Engine(store, durability="none", clock=clock, linger=0)
         with worker, ExitStack() as exporting:
             exporting.callback(export_traces(worker, spans))
-            yield Office(tmp_path, served, worker, clock, ledger, spans, exporting)
+            yield Office(folder, served, worker, clock, ledger, spans, exporting)
         served.close()
 
 

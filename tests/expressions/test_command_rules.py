@@ -160,10 +160,7 @@ steps: [{id: a, call: sh, with: {command: "${{ inputs.command }}"}}]
 
 
 @pytest.mark.parametrize("command", [*ROW[:14], "ls -la 'a b;c'"])
-def test_what_a_policy_does_not_allow_is_asked_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_a_policy_does_not_allow_is_asked_about(folder: Path, command: str) -> None:
     Path("acts.py").write_text("def act(command: str) -> str:\n    return command\n")
     Path("flow.yaml").write_text(FLOW)
     with Engine(None) as engine:

@@ -22,14 +22,11 @@ CODE = re.compile(r'"([EW]\d{3})"')
 
 
 @pytest.mark.parametrize("code", PAGES)
-def test_example_has_the_error_and_the_correction_does_not(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_example_has_the_error_and_the_correction_does_not(code: str, folder: Path) -> None:
     wrong, shown, right = PAGES[code].partition("```text\n")
     report = BLOCK.findall(shown + right)[0][2]
 
-    file = write(tmp_path, wrong)
+    file = write(folder, wrong)
     assert f"[{code}]: " in report
     found, _, hint = flowengine("check", file).err.rpartition("for details: ")
     assert hint == f"flowengine check --explain {code}\n"
@@ -38,7 +35,7 @@ def test_example_has_the_error_and_the_correction_does_not(
     else:
         assert found == report
 
-    assert write(tmp_path, right) == file
+    assert write(folder, right) == file
     done = flowengine("check", "--strict", file)
     assert (done.code, done.err) == (0, "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import textwrap
 from pathlib import Path
@@ -53,21 +52,6 @@ def test_the_examples_pass_without_a_warning() -> None:
 def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"nowhere\.yaml"):
         compile_file(tmp_path / "nowhere.yaml")
-
-
-def test_all_errors_of_a_file_are_reported_at_once_in_file_order() -> None:
-    found = errors(
-        """
-        inputs: {amount: {type: number}}
-        steps:
-          - {id: a, next: {all: [b, c]}}
-          - {id: b, output: "${{ inputs.amuont }}", next: d}
-          - {id: c, call: std.pirnt, next: d}
-          - {id: d, output: 1, retry: {attempt: 3}}
-        """
-    )
-
-    assert [one.split()[0] for one in found] == ["E301", "E401", "E202", "E102"]
 
 
 @pytest.mark.endurance
@@ -153,12 +137,3 @@ def test_a_handler_of_the_flow_may_lead_to_a_step_that_nothing_else_leads_to() -
 
     assert flow.diagnostics == []
     assert run(flow, {"a": {"status": 200}}).state["outputs"] == {"x": "fine"}
-
-
-def test_a_message_quotes_what_the_file_says() -> None:
-    with pytest.raises(FlowFileError) as refused:
-        compiled("steps:\n  - {id: a, when: '${{ inputs.x }}'}\n")
-
-    assert re.search(
-        r"flow.yaml:4:\d+: error\[E301\]: 'inputs.x' is not declared", str(refused.value)
-    )

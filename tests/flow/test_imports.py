@@ -13,15 +13,16 @@ from flowengine import Engine, load
 from flowengine.cli.program import main
 from flowengine.flow.compile import Compiled, compile_file
 
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {
+    "tools.py": """
+def echo(text: str = '') -> str:
+    return text
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tools.py").write_text(
-        "def echo(text: str = '') -> str:\n    return text\n\n\n"
-        "def both(a: str, b: str) -> str:\n    return a + b\n"
-    )
-    return tmp_path
+def both(a: str, b: str) -> str:
+    return a + b
+"""
+}
 
 
 def write(name: str, text: str) -> str:

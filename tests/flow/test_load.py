@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowengine.flow.export.definition import expanded
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel, Part
@@ -87,41 +85,10 @@ def test_an_output_of_the_flow_is_a_value_or_says_its_type() -> None:
     assert (model.outputs["b"].value, model.outputs["b"].json_schema) == (3, {"type": "integer"})
 
 
-def test_a_step_says_which_action_it_is() -> None:
-    assert step("output: 1").action is None
-    assert step("call: std.print").action == ("call", "std.print")
-    assert step("run: make").action == ("run", {"script": "make"})
-    kind, wait = step("wait: 3d").action
-    assert (kind, wait.for_) == ("wait", "3d")
-
-
-def test_constants_are_validated_and_expressions_left_for_later() -> None:
-    model = good(
-        f"{HEAD}steps:\n  - id: a\n    wait: {{until: '${{{{ inputs.t }}}}'}}\n"
-        "    timeout: ' ${{ inputs.d }} '\n"
-        "  - id: b\n    map: {over: '${{ inputs.l }}', max_failures: 10%,"
-        " concurrency: '${{ 2 }}'}\n"
-    )
-
-    assert model.steps[0].timeout == " ${{ inputs.d }} "
-
-
 def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:
     _, errors = load(f"{HEAD}steps:\n  - {{id: a, teleport: {{to: moon}}}}\n")
 
     assert errors == ["4:13 E102 unknown key 'teleport' in a step"]
-
-
-def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowengine import registry
-
-    def missing(name: str) -> Any:
-        raise registry.UnknownKind(f"step kind '{name}' needs orbit", hint="pip install orbit")
-
-    monkeypatch.setattr(registry, "kind_class", missing)
-    _, errors = load(f"{HEAD}steps:\n  - {{id: a, run: make}}\n")
-
-    assert errors == ["4:13 E401 step kind 'run' needs orbit"]
 
 
 def parts(value: Any) -> list[Part]:

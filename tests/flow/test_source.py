@@ -246,9 +246,8 @@ def test_tags_construct_nothing() -> None:
     assert source.data == {"a": [], "b": "3", "c": "x"}
 
 
-def test_a_file_is_named_as_the_user_named_it(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "f.yaml").write_text("a: 1\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+def test_a_file_is_named_as_the_user_named_it(folder: Path, monkeypatch: Any) -> None:
+    (folder / "f.yaml").write_text("a: 1\n", encoding="utf-8")
 
     assert read("f.yaml").name == "f.yaml"
     assert read("f.yaml").position(("a",)).file == "f.yaml"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from pathlib import Path
 
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.lease_holders import steady_now, this_process
-from flowengine.journal.records import Append, NewExecution, Vote
+from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 
 FLOW = "f" * 64
@@ -77,17 +76,6 @@ def acquire(path: str, id: str) -> None:
         except Conflict as conflict:
             say(conflict.standing.pid)
     hear()  # leases end with this process, so it must outlive the check
-
-
-def decide(path: str, by: str, *waits: str) -> None:
-    """On a line of input, decide each wait in turn, and report the standing decision."""
-    store = SqliteStore(path, "process")
-    say("ready")
-    hear()
-    for wait in Path(waits[0]).read_text().split():
-        accepted, after = store.decide(wait, Vote(by, 1, by == "user:ana", by.encode()))
-        assert after.decision is not None
-        say(int(accepted), after.decision.decode())
 
 
 def fill(path: str, start: str, step: str) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.errors import Conflict
 from flowengine.journal.lease_holders import is_dead, steady_now, this_process
 from flowengine.journal.records import Append, NewExecution, Owner
 from flowengine.journal.sqlite.store import SqliteStore
@@ -40,24 +39,6 @@ def test_this_process_lives_and_differs_each_time() -> None:
     assert one[1:] == two[1:]
     assert one.pid == os.getpid()
     assert not is_dead(one)
-
-
-def test_a_killed_holder_holds_nothing(tmp_path: Path, start: Start) -> None:
-    """At once, although its lease has not expired and its zombie has not been reaped."""
-    child = start("append", tmp_path / "s.db")
-    assert hear(child) == ["holds", str(child.pid)]
-    store = SqliteStore(tmp_path / "s.db", "process")
-    me = this_process()
-    store.renew(me, steady_now() + 60_000)
-    with pytest.raises(Conflict, match=f"held by process {child.pid} on") as caught:
-        store.acquire("e1", me.id, steady_now())
-    assert caught.value.standing.pid == child.pid
-
-    os.kill(child.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-
-    assert store.acquire("e1", me.id, steady_now()) == 2
-    store.close()
 
 
 FIRST_THREAD_ENDS = """

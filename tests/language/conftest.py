@@ -9,9 +9,7 @@ from tests.language.stage import Stage
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    stage = Stage(tmp_path)
+def stage(folder: Path) -> Iterator[Stage]:
+    stage = Stage(folder)
     yield stage
     stage.close()

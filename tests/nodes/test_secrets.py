@@ -219,10 +219,9 @@ def test_text_with_secrets_is_put_together_where_it_is_needed(secrets: Secrets) 
     ],
 )
 def test_missing_secret_names_its_reference(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reference: dict[str, str], message: str
+    monkeypatch: pytest.MonkeyPatch, folder: Path, reference: dict[str, str], message: str
 ) -> None:
     monkeypatch.setenv("EMPTY", "")
-    monkeypatch.chdir(tmp_path)
     Path("empty").write_text("\n")
 
     with pytest.raises(SecretMissing) as missing:

@@ -28,8 +28,7 @@ def served() -> Iterator[Site]:
 
 
 @pytest.fixture
-def site(served: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.chdir(tmp_path)
+def site(served: Site, folder: Path) -> Site:
     served.pages.clear()
     served.seen.clear()
     served.connections = 0

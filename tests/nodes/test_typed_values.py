@@ -30,12 +30,11 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """A module with two functions for each case, which make and check its value."""
     module = f"typed_cases_{next(_NUMBERS)}"
-    (tmp_path / f"{module}.py").write_text(source())
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
+    (folder / f"{module}.py").write_text(source())
+    monkeypatch.syspath_prepend(folder)
     yield importlib.import_module(module)
     del sys.modules[module]
 

@@ -34,8 +34,7 @@ def act(toy):
 
 
 @pytest.fixture(autouse=True)
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    monkeypatch.chdir(tmp_path)
+def toy(folder: Path) -> Iterator[Toy]:
     Path("things.py").write_text(FUNCTIONS)
     provider = Toy()
     register_provider(provider)

@@ -71,16 +71,8 @@ steps:
       - {id: two, wait: 1ms}
   - {id: try, call: fragile, retry: {attempts: 2, delay: 1ms}, on_error: [{output: 0}]}
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "shop.py").write_text(SHOP)
-    (tmp_path / "replies.yaml").write_text(REPLIES)
-    (tmp_path / "desk.yaml").write_text(DESK)
-    (tmp_path / "parts.yaml").write_text(PARTS)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
+FILES = {"shop.py": SHOP, "replies.yaml": REPLIES, "desk.yaml": DESK, "parts.yaml": PARTS}
 
 
 def exported(exporter: InMemorySpanExporter) -> list[tuple[str, str, str | None, str, int, int]]:

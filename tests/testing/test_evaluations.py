@@ -117,12 +117,9 @@ def public_set(folder: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     "problems", [4, pytest.param(164, marks=pytest.mark.endurance(sample=100))], ids=["some", "all"]
 )
-def test_a_public_set_is_judged_by_its_own_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problems: int
-) -> None:
+def test_a_public_set_is_judged_by_its_own_tests(folder: Path, problems: int) -> None:
     """The solutions of the set pass. Every fourth answer is wrong."""
-    monkeypatch.chdir(tmp_path)
-    rows = public_set(tmp_path)
+    rows = public_set(folder)
     wrong = {row["task_id"] for row in rows[::4]}
 
     def write(request: Any) -> str:
@@ -136,7 +133,7 @@ def test_a_public_set_is_judged_by_its_own_tests(
         file.read_text().replace("expected: test}", f"expected: test, limit: {problems}}}")
     )
     plan = load_evaluation(str(file))
-    with using(ScriptedModel([write] * problems)), Engine(tmp_path / "store") as engine:
+    with using(ScriptedModel([write] * problems)), Engine(folder / "store") as engine:
         trials = run_on_new_loop(Evaluation(engine, plan, "e").run(lambda trial: None))
     assert [trial.status == "passed" for trial in trials] == [
         trial.case not in wrong for trial in trials
@@ -144,12 +141,9 @@ def test_a_public_set_is_judged_by_its_own_tests(
     assert len(trials) == problems
 
 
-def test_a_killed_evaluation_continues_and_repeats_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_evaluation_continues_and_repeats_nothing(folder: Path) -> None:
     import subprocess
 
-    monkeypatch.chdir(tmp_path)
     Path("slow.yaml").write_text(SLOW)
     Path("work.py").write_text(WORK)
     names = ("one", "two", "three", "four")

@@ -24,10 +24,8 @@ TOOLS = 'tools:\n  act: {python: "tools:act", effect: idempotent}\n'
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    stage = Stage(tmp_path)
+def stage(folder: Path) -> Iterator[Stage]:
+    stage = Stage(folder)
     yield stage
     stage.close()
 
@@ -207,9 +205,8 @@ def moved(engine: Engine, after: str) -> str:
 
 
 def test_an_execution_that_was_moved_becomes_a_case_of_the_version_that_it_ran_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     after = MOVED.replace("output: before", "output: after")
     after = after.replace("  - {id: b", "  - {id: c}\n  - {id: b")
     with Engine("store") as engine:
@@ -220,9 +217,8 @@ def test_an_execution_that_was_moved_becomes_a_case_of_the_version_that_it_ran_l
 
 
 def test_one_whose_way_the_new_version_would_not_have_gone_is_refused_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     after = MOVED.replace("  - {id: ok", "  - {id: new, call: act}\n  - {id: ok")
     with Engine("store") as engine:
         moved(engine, after)

@@ -146,17 +146,6 @@ async def test_approving_asks_the_authority_and_runs_nothing(tmp_path: Path) -> 
         assert own.calls == ["2"]
 
 
-# Shows T36b
-async def test_what_was_approved_runs_whatever_the_callback_changes_afterwards() -> None:
-    async def callback(one: ToolCall) -> bool:
-        asyncio.get_running_loop().call_soon(lambda: one.args.update(text="changed"))
-        one.args["text"] = "changed at once"
-        return True
-
-    async with await made(echo, callback=callback) as env:
-        assert (await result_of(env, call("echo", "1", text="a"))).content == "a"
-
-
 # Shows T38b, T29, T28, T37
 async def test_several_calls_are_decided_one_by_one_in_call_order(tmp_path: Path) -> None:
     answers: dict[str, Any] = {

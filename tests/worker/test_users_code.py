@@ -78,18 +78,17 @@ OVER = {"succeeded", "failed"}
     ],
 )
 def test_whatever_a_function_does_its_execution_fails_and_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, it: str, error: str
+    folder: Path, limits: Limits, it: str, error: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     limits(user_code, FUNCTION_SECONDS=0.5)
     Path("users.py").write_text(MODULE.replace("IT", it))
     Path("script.json").write_text(json.dumps([{"text": "words " * 80}] * 3))
     ended: dict[str, Any] = {}
 
     async def main() -> None:
-        async with Engine(tmp_path / "store", linger=0) as engine:
+        async with Engine(folder / "store", linger=0) as engine:
             for name, flow in FLOWS.items():
-                file = tmp_path / f"{name}.yaml"
+                file = folder / f"{name}.yaml"
                 file.write_text(f"flowengine: 1\nid: {name}\n{flow}")
                 engine.start(file, id=name)
             await Stage(engine).until(lambda: {*statuses(engine).values()} <= OVER)

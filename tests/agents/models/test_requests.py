@@ -337,15 +337,6 @@ def test_a_call_made_by_another_provider_has_an_id_that_mistral_takes(wire: Wire
     assert result["tool_call_id"] == call["id"]
 
 
-def test_two_tools_of_one_name_on_the_wire_are_refused_before_anything_is_sent(wire: Wire) -> None:
-    tools = (ADD, ToolOffer("math__add", "Another.", {}))
-
-    with pytest.raises(Exception, match=r"'math\.add' and 'math__add' would both be called"):
-        ask(wire, tools=tools)
-
-    assert wire.requests == []
-
-
 def test_nothing_is_left_of_a_request_that_failed(wire: Wire) -> None:
     """The caller's messages are unchanged."""
     messages = [dict(one) for one in HISTORY]

@@ -133,11 +133,8 @@ def test_a_model_without_function_calling_writes_its_calls() -> None:
     assert heard.text == "Hi"
 
 
-def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "replies.yaml").write_text("- first\n- {raise: RateLimited}\n- {text: second}\n")
+def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(folder: Path) -> None:
+    (folder / "replies.yaml").write_text("- first\n- {raise: RateLimited}\n- {text: second}\n")
     later = [
         {"role": "user", "content": "?"},
         {"role": "assistant", "content": "first"},
@@ -163,12 +160,9 @@ def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(
         ("- {txt: a}", "unknown key"),
     ],
 )
-def test_a_file_that_is_no_script_is_told(
-    text: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_file_that_is_no_script_is_told(text: str | None, reason: str, folder: Path) -> None:
     if text is not None:
-        (tmp_path / "broken.yaml").write_text(text)
+        (folder / "broken.yaml").write_text(text)
 
     with pytest.raises(ModelError, match=reason) as told:
         resolve("scripted/broken.yaml")

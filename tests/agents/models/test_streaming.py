@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.models import ModelError, ModelReply, ReplyPart, Usage, resolve
+from flowengine.agents.models import ModelError, ModelReply, Usage, resolve
 from tests.agents.models.asking import Heard, request
 from tests.agents.models.wire import Answer, Wire, call, replied, streamed, written
 
@@ -156,51 +156,6 @@ def test_a_cut_stream_is_taken_back_and_retryable(cut: Answer, wire: Wire) -> No
     assert heard.kinds == ["start", "text", "restart", "start", "text", "end"]
     assert heard.text == "It will rain, IIt will rain, I think."
     assert reply.message == {"role": "assistant", "content": "It will rain, I think."}
-
-
-# Shows M85
-def test_leaving_a_stream_closes_it(wire: Wire) -> None:
-    wire.answer(streamed({"content": "First"}, finish=None, then="hold"))
-
-    async def leave() -> list[ReplyPart]:
-        begun = asyncio.Event()
-        parts: list[ReplyPart] = []
-
-        def listen(part: ReplyPart) -> None:
-            parts.append(part)
-            if part.kind == "text":
-                begun.set()
-
-        settings = {"api_key": "key", "api_base": f"{wire.url}/v1"}
-        asked = request(model="openai/gpt-4o", settings=settings)
-        task = asyncio.create_task(resolve(asked.model).complete(asked, listen))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.to_thread(wire.closed.wait, 10)
-        return parts
-
-    parts = asyncio.run(leave())
-
-    assert wire.closed.is_set()
-    assert [part.kind for part in parts] == ["start", "text"]
-
-
-# Shows M84
-def test_in_text_mode_no_syntax_of_calls_is_told(wire: Wire) -> None:
-    def answer(body: Any) -> Answer:
-        text = f"If 1 < 2:\n{written(body, 'math.add', a=1, b=2)}"
-        return streamed(*({"content": text[at : at + 3]} for at in range(0, len(text), 3)))
-
-    wire.answer(answer)
-    heard = Heard()
-
-    reply = ask(wire, heard, function_calling="text")
-
-    assert heard.text == "If 1 < 2:"
-    assert [one.arguments for one in reply.calls] == [{"a": 1, "b": 2}]
-    assert reply.message["content"] == "If 1 < 2:"
 
 
 @pytest.mark.parametrize("calling", ["native", "text"])

@@ -97,16 +97,15 @@ def look(data, name):
 
 
 @pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Documents]:
+def reader(folder: Path) -> Iterator[Documents]:
     if not has("bwrap"):
         pytest.skip("no bubblewrap: apt-get install bubblewrap")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "files.py").write_text(HOSTILE)
+    (folder / "files.py").write_text(HOSTILE)
     spec = {
         **{"kind": "documents", "scope": "session", "owner_id": "s"},
         "config": {"converters": ["files:convert", "files:look"]},
     }
-    with EnvironmentManager(tmp_path / "store") as manager:
+    with EnvironmentManager(folder / "store") as manager:
         yield manager.ensure(spec).resource
 
 

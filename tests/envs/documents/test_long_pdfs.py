@@ -115,13 +115,10 @@ def test_a_file_that_changes_meanwhile_is_told(reader: Documents) -> None:
 
 
 @pytest.mark.endurance
-def test_a_reader_with_a_position(
-    reader: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_reader_with_a_position(reader: Documents, folder: Path, limits: Limits) -> None:
     limits(module, _FURTHER=1e-6)
-    (tmp_path / "workspace").mkdir()
-    (tmp_path / "workspace" / "long.pdf").write_bytes(pdf(3))
+    (folder / "workspace").mkdir()
+    (folder / "workspace" / "long.pdf").write_bytes(pdf(3))
     whole = Pages(convert(pdf(3)).markdown, 12)
     with RequestsMarkdownBrowser(viewport_size=12) as browser:
         assert browser.visit_page("long.pdf").endswith(f"+]\n\n{whole.content(1)}")

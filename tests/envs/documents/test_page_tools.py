@@ -30,10 +30,9 @@ LONG = "\n\n".join(f"Paragraph {number} " + "word " * 300 for number in range(40
 
 
 @pytest.fixture(autouse=True)
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(folder: Path) -> Iterator[Site]:
     if not has("bwrap"):
         pytest.skip("no bubblewrap: apt-get install bubblewrap")
-    monkeypatch.chdir(tmp_path)
     with serving() as made:
         body = f"<title>Long</title><p>{LONG}<p>The harbour lies here.".replace("\n\n", "<p>")
         made.pages["/long"] = (200, HTML, body.encode())
