@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from flowengine.sdk.errors import CodeRaised, StepError, Timeout, raised
 from flowengine.sdk.steps.previews import Shown
@@ -91,7 +91,9 @@ def lasting() -> Future[Any]:
 _Result = TypeVar("_Result")
 
 
-_jobs: SimpleQueue[tuple[Callable[[], object], Future[Any]]] = SimpleQueue()
+_Report: TypeAlias = Callable[[tuple[object, BaseException | None]], None]
+
+_jobs: SimpleQueue[tuple[Callable[[], object], _Report]] = SimpleQueue()
 """Functions to call, and what receives their outcomes."""
 _idle: SimpleQueue[None] = SimpleQueue()
 """An entry for each thread that waits for a job. A `Semaphore` is slower: it is in Python."""
@@ -207,12 +209,25 @@ async def in_time(work: Awaitable[_Result], what: str) -> _Result:
 def begin(function: Callable[[], _Result]) -> Future[_Result]:
     """Call a function on a thread, in a copy of the caller's context, and return its future."""
     future = lasting()
-    _jobs.put((partial(contextvars.copy_context().run, function), future))
+
+    def report(outcome: tuple[Any, BaseException | None]) -> None:
+        result, error = outcome
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    _put(function, report)
+    return future
+
+
+def _put(function: Callable[[], object], report: _Report) -> None:
+    """Hand a function to an idle thread, or to a new one."""
+    _jobs.put((partial(contextvars.copy_context().run, function), report))
     try:
         _idle.get_nowait()
     except Empty:
         threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
-    return future
 
 
 async def on_thread(
@@ -232,37 +247,52 @@ async def on_thread(
         CancelledError: The caller was cancelled, and the function did not end in time.
         CodeRaised: It raised an exception that would end the loop.
     """
-    future = begin(function)
+    loop = asyncio.get_running_loop()
+    # A future of the loop: one of all threads would cost a step some percent.
+    ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    known: list[tuple[Any, BaseException | None]] = []
+
+    def resolve(outcome: tuple[object, BaseException | None]) -> None:
+        if not ended.done():
+            ended.set_result(outcome)
+
+    def report(outcome: tuple[object, BaseException | None]) -> None:
+        known.append(outcome)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(resolve, outcome)
+
+    _put(function, report)
     try:
-        await until_done(future)
+        await ended
     except asyncio.CancelledError:
         if outlast is None:
             raise
-        if not future.done() and (seconds := outlast()) > 0:
+        ended = loop.create_future()  # the first future was cancelled
+        if not known and (seconds := outlast()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await until_done(future)
-        if not future.done():
+                    await ended
+        if not known:
             raise
-    return future.result()
+    [(result, error)] = known
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
 
 
 def _work() -> None:
     while True:
-        call, future = _jobs.get()
+        call, report = _jobs.get()
         result: object = None
-        failure: BaseException | None = None
+        error: BaseException | None = None
         try:
             with UsersCode():
                 result = call()
-        except BaseException as error:
-            failure = error
+        except BaseException as failure:
+            error = failure
         _idle.put(None)
-        if failure is None:
-            future.set_result(result)
-        else:
-            future.set_exception(failure)
-        del call, future, result, failure
+        report((result, error))
+        del call, report, result, error
 
 
 def _forked() -> None:
