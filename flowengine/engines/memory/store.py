@@ -39,6 +39,7 @@ from flowengine.journal.filters import (
 from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.records import (
     ENDED,
+    EVENTS_ALONE,
     OPEN,
     Append,
     Artifact,
@@ -284,6 +285,10 @@ class MemoryStore(JournalStore):
             journal.entries.append(JournalEntry(seq, at, payload))
             if self._numbered is not None:
                 self._numbered.append((append.execution, seq))
+        if append[5:] != EVENTS_ALONE:  # as few are
+            self._write_more(journal, append, records)
+
+    def _write_more(self, journal: MemoryJournal, append: Append, records: Sequence[bytes]) -> None:
         for record, packed in zip(append.opened, records, strict=True):
             self._open_wait(journal, record, packed)
         for closed in append.closed:
