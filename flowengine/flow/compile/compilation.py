@@ -42,15 +42,13 @@ def check_error_types(files: Iterable[FlowFile]) -> None:
     parts = [(file, part) for file in files for part in _parts(file.model)]
     raised = {part.type for _, part in parts if isinstance(part, Fail) and part.error is None}
     known = known_types() | raised
-    for file, part in parts:
-        for name, loc in _named(part):
-            if name in known or name.endswith("*"):
-                continue
-            meant = nearest(name, known)
-            if meant is None:
-                continue
-            if SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE:
-                message = f"the error type {name!r} is not known"
+    handling = [(file, part) for file, part in parts if isinstance(part, Handler | Retry)]
+    for file, part in handling:
+        for number, name in enumerate(part.type or ()):
+            meant = None if name in known or name.endswith("*") else nearest(name, known)
+            is_close = meant and SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE
+            if is_close:
+                message, loc = f"the error type {name!r} is not known", (*part.loc, "type", number)
                 file.report.at("W419", message, loc, f"did you mean {meant!r}?")
 
 
@@ -84,13 +82,6 @@ def _parts(model: Part) -> Iterator[Part]:
                 left += items
             case dict() as items:
                 left += items.values()
-
-
-def _named(part: Part) -> Iterator[tuple[str, Loc]]:
-    """Yield the error types that a part names, with their places."""
-    if isinstance(part, Handler | Retry):
-        for number, name in enumerate(part.type or ()):
-            yield name, (*part.loc, "type", number)
 
 
 class Compilation:
