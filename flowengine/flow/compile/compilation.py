@@ -11,10 +11,13 @@ from typing import Any
 
 from flowengine.flow.check.concurrent_writes import check_locks
 from flowengine.flow.check.termination import check_recursion
+from flowengine.flow.compile.environments import EnvironmentDeclarations
+from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.flow import Compiler
-from flowengine.flow.compile.generated import Generated, looking_at
+from flowengine.flow.compile.generated import Generated
 from flowengine.flow.compile.link import link
 from flowengine.flow.compile.plan import Info
+from flowengine.flow.compile.scopes import DeclarationScope
 from flowengine.flow.compile.shared_scripts import warn_of_shared_scripts
 from flowengine.flow.compile.starts import notification_flow
 from flowengine.flow.compile.tools import Tools
@@ -360,7 +363,9 @@ class Compilation:
     def tools_of(self, file: FlowFile) -> Tools:
         """Return the tools of a file as its own flow sees them, compiled for inspection."""
         if file not in self._tools:
-            self._tools[file] = Tools(*looking_at(file, self))
+            expressions = Expressions(file.report, {name: name for name in file.model.secrets})
+            scope = DeclarationScope(file, file.flow, expressions, self)
+            self._tools[file] = Tools(scope, EnvironmentDeclarations(scope))
         return self._tools[file]
 
     def secret(self, file: FlowFile, name: str) -> str:
