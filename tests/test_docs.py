@@ -12,7 +12,6 @@ import pytest
 
 from flowengine import FlowFileError
 from flowengine.flow.compile import compile_text
-from flowengine.flow.models.base import NOT_YET
 from flowengine.flow.models.flow import FlowModel
 from scripts import states
 from tests.command_line import python
@@ -71,15 +70,6 @@ def test_parts_of_flows_in_the_docs_have_the_keys_of_the_language() -> None:
             wrong += [f"{place}: {one.message}" for one in error.diagnostics if one.code in of_form]
     assert wrong == []
     assert checked > 20
-
-
-def test_what_the_docs_call_not_built_is_what_the_checker_refuses() -> None:
-    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    section = page.split("## Not yet\n")[1]
-    named = set(re.findall(r"`([a-z_]+)`", section))
-
-    assert named
-    assert named <= {key for _, key in NOT_YET}
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -291,7 +291,7 @@ def places_in(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 PLACES = [*places_in(read_text(EVERYTHING).data)]
 ODD: list[Any] = [None, True, 0, -1, 3, 1.5, "", "word", "3d", "a b", "${{ 1 }}", "x ${{ 1 }}"]
 ODD += [[], ["end"], [1], {}, {"id": "b"}, {"a": "b"}, {"first": []}, [[]]]
-LOCAL = {"E102", "E103", "E104", "E105", "E106", "E306", "E501", "E502"}
+LOCAL = {"E102", "E103", "E104", "E105", "E106", "E306", "E501"}
 CHECKER_ONLY = ("the default ", "is not one of the choices")
 """Errors that depend on two places."""
 SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}

@@ -130,22 +130,21 @@ class Actions:
         calls = info.action not in CONTROL and not isinstance(
             info.given, Wait | Approval | Fail | Cancel
         )
-        if model.environments is not None and not calls:
-            message = f"{_noun(info)} takes no 'environments'"
-            self.report.at("E103", message, (*info.loc, "environments"), "leave it out", key=True)
-        if model.in_ is not None and not (
-            info.action == "call" or works_in_environment(info.action)
-        ):
-            message = f"{_noun(info)} takes no 'in'"
-            self.report.at("E103", message, (*info.loc, "in"), "leave it out", key=True)
-        if model.needs and (not calls or info.given == ASK):
-            hint = "write it in the steps inside" if info.children else "leave it out"
-            message = f"{_noun(info)} takes no 'needs': only a step that runs something does"
-            self.report.at("E103", message, (*info.loc, "needs"), hint, key=True)
-        for key in ("effect", "on_crash"):
-            if model.has(key) and not calls and info.action not in {"group", "parallel"}:
-                message = f"{_noun(info)} takes no {key!r}: it has no effect outside"
-                self.report.at("E103", message, (*info.loc, key), "leave it out", key=True)
+        runs = calls and info.given != ASK
+        has_place = info.action == "call" or works_in_environment(info.action)
+        acts = calls or info.action in {"group", "parallel"}
+        refused = {
+            "environments": model.environments is not None and not calls,
+            "in": model.in_ is not None and not has_place,
+            "needs": bool(model.needs) and not runs,
+            "effect": model.has("effect") and not acts,
+            "on_crash": model.has("on_crash") and not acts,
+        }
+        noun = "a step without an action" if info.action == "none" else repr(info.action)
+        for key in (key for key, is_refused in refused.items() if is_refused):
+            inside = key == "needs" and info.children
+            hint = "write it in the steps inside" if inside else "leave it out"
+            self.report.at("E103", f"{noun} takes no {key!r}", (*info.loc, key), hint, key=True)
 
     # fail
 
@@ -341,7 +340,3 @@ class Actions:
 def _result(data: Schema) -> Schema:
     """Return the schema of the event that ended a wait."""
     return closed({"id": TEXT, "signal": TEXT, "data": data, "at": TEXT})
-
-
-def _noun(info: Info) -> str:
-    return "a step without an action" if info.action == "none" else repr(info.action)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from flowengine import registry
 from flowengine.errors import FlowFileError
@@ -26,6 +26,7 @@ from flowengine.flow.source.yaml_source import read
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.rules import Called, in_order
 from flowengine.kernel.graph.specs import CallsSpec, RuleSpec
+from flowengine.sdk.steps.generated_flows import GLOB
 from flowengine.sdk.texts.near_words import did_you_mean
 
 _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
@@ -72,13 +73,14 @@ class CallRules:
     def _within(self, file: FlowFile, index: int) -> RuleSpec:
         declared = file.model.rules[index]
         rule = self._named(file, index)
-        calls = rule["calls"] = CallsSpec(glob=declared.verdict[1])
-        if declared.agent is not None:
-            calls["agent"] = declared.agent
-        if declared.effect is not None:
-            calls["effect"] = declared.effect
-        if declared.in_ is not None:
-            calls["environment"] = declared.in_
+        calls: Any = {
+            "glob": declared.verdict[1],
+            "agent": declared.agent,
+            "effect": declared.effect,
+            "environment": declared.in_,
+        }
+        known = {key: one for key, one in calls.items() if one is not None}
+        rule["calls"] = cast("CallsSpec", known)
         if declared.when is not None:
             # The inputs are read where the rule is evaluated, so no enclosing flow has to pass them
             # on.
@@ -143,14 +145,15 @@ class CallRules:
             word, glob = rule.verdict
             kind, colon, name = glob.partition(":")
             loc = (*rule.loc, word)
-            if not word:
+            if not word or not is_kind_known(file.report, rule):
                 continue  # it was reported
-            if not is_kind_known(file.report, rule):
-                continue
-            is_kind = colon and kind in registry.kind_names()
+            tool = name if colon and kind in registry.kind_names() else glob
             self._check_agent(file, rule)
-            if not _has_wildcard(glob) and not self._is_tool(file, name if is_kind else glob):
-                known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
+            if not GLOB.isdisjoint(glob) or ":" in tool:
+                continue  # several, or the path of a function, which a step may call without a tool
+            known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
+            # The tools of servers are unknown.
+            if not any(tool == one or tool.startswith(f"{one}.") for one in known):
                 hint = did_you_mean(glob, known) or "a glob such as 'github.*' fits several"
                 file.report.at("E401", f"there is no tool {glob!r}", loc, hint)
 
@@ -164,13 +167,6 @@ class CallRules:
                 message = f"there is no agent {rule.agent!r}: that is the title of {name!r}"
                 file.report.at("E401", message, (*rule.loc, "agent"), f"write {name!r}")
                 return
-
-    def _is_tool(self, file: FlowFile, name: str) -> bool:
-        """Return whether a name may be that of a tool. Tools of servers are unknown."""
-        known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
-        if ":" in name:
-            return True  # the path of a function, which a step may call without a tool
-        return name in known or any(name.startswith(f"{prefix}.") for prefix in known)
 
 
 def _names_for_agents(file: FlowFile, prefix: str = "") -> Iterator[str]:
@@ -186,7 +182,7 @@ def is_kind_known(report: DiagnosticReporter, rule: Rule) -> bool:
     """Return whether the kind of tools that a rule names exists, and report it otherwise."""
     word, glob = rule.verdict
     kind, colon, _ = glob.partition(":")
-    if not colon or _has_wildcard(kind) or kind in registry.kind_names():
+    if not colon or not GLOB.isdisjoint(kind) or kind in registry.kind_names():
         return True
     hint = did_you_mean(kind, registry.kind_names())
     if hint is None and _PATH.fullmatch(glob):
@@ -221,10 +217,6 @@ def _covers(rule: Rule, other: Rule) -> bool:
     glob, covered = rule.verdict[1], other.verdict[1]
     is_wider = not {"?", "["} & {*glob} and fnmatchcase(covered, glob)
     return all(own in (None, theirs) for own, theirs in pairs) and (is_wider or glob == covered)
-
-
-def _has_wildcard(glob: str) -> bool:
-    return any(char in glob for char in "*?[")
 
 
 # The rules of a host, read from a separate file and evaluated right before a call.

@@ -161,7 +161,9 @@ class CallCompiler:
         bind = callee.bind or {}
         arguments = given.having(bind, bind)
         if callee.flow.generated is not None:
-            inputs = {**callee.given, **self._inputs(call, view)}
+            loc, own = (*call.loc, call.action), self._mark(call).inputs.items()
+            inputs = {name: self.expressions.value(one, loc, view) for name, one in own}
+            inputs = {**callee.given, **inputs}
             if callee.approval is not None:
                 approved = self._approved(call, view)
                 spec["input"] = together({"_args": approved, **inputs}).value
@@ -191,12 +193,6 @@ class CallCompiler:
         if timeout is not None:
             spec["timeout"] = self.expressions.of_type(timeout, (*call.loc, "timeout"), view, TEXT)
         return callee.returns
-
-    def _inputs(self, call: Call, view: VisibleNames) -> dict[str, TypedValue]:
-        """Return the inputs of a generated flow that another one runs, besides the arguments."""
-        loc = (*call.loc, call.action)
-        inputs = self._mark(call).inputs.items()
-        return {name: self.expressions.value(one, loc, view) for name, one in inputs}
 
     def _check_triggers(self, flow: Definition, call: Call) -> None:
         """Refuse to run a flow with triggers, which wait at the top level of an execution."""

@@ -11,10 +11,13 @@ from typing import Any
 
 from flowengine.flow.check.concurrent_writes import check_locks
 from flowengine.flow.check.termination import check_recursion
+from flowengine.flow.compile.environments import EnvironmentDeclarations
+from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.flow import Compiler
-from flowengine.flow.compile.generated import Generated, looking_at
+from flowengine.flow.compile.generated import Generated
 from flowengine.flow.compile.link import link
 from flowengine.flow.compile.plan import Info
+from flowengine.flow.compile.scopes import DeclarationScope
 from flowengine.flow.compile.shared_scripts import warn_of_shared_scripts
 from flowengine.flow.compile.starts import notification_flow
 from flowengine.flow.compile.tools import Tools
@@ -42,15 +45,13 @@ def check_error_types(files: Iterable[FlowFile]) -> None:
     parts = [(file, part) for file in files for part in _parts(file.model)]
     raised = {part.type for _, part in parts if isinstance(part, Fail) and part.error is None}
     known = known_types() | raised
-    for file, part in parts:
-        for name, loc in _named(part):
-            if name in known or name.endswith("*"):
-                continue
-            meant = nearest(name, known)
-            if meant is None:
-                continue
-            if SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE:
-                message = f"the error type {name!r} is not known"
+    handling = [(file, part) for file, part in parts if isinstance(part, Handler | Retry)]
+    for file, part in handling:
+        for number, name in enumerate(part.type or ()):
+            meant = None if name in known or name.endswith("*") else nearest(name, known)
+            is_close = meant and SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE
+            if is_close:
+                message, loc = f"the error type {name!r} is not known", (*part.loc, "type", number)
                 file.report.at("W419", message, loc, f"did you mean {meant!r}?")
 
 
@@ -84,13 +85,6 @@ def _parts(model: Part) -> Iterator[Part]:
                 left += items
             case dict() as items:
                 left += items.values()
-
-
-def _named(part: Part) -> Iterator[tuple[str, Loc]]:
-    """Yield the error types that a part names, with their places."""
-    if isinstance(part, Handler | Retry):
-        for number, name in enumerate(part.type or ()):
-            yield name, (*part.loc, "type", number)
 
 
 class Compilation:
@@ -369,7 +363,9 @@ class Compilation:
     def tools_of(self, file: FlowFile) -> Tools:
         """Return the tools of a file as its own flow sees them, compiled for inspection."""
         if file not in self._tools:
-            self._tools[file] = Tools(*looking_at(file, self))
+            expressions = Expressions(file.report, {name: name for name in file.model.secrets})
+            scope = DeclarationScope(file, file.flow, expressions, self)
+            self._tools[file] = Tools(scope, EnvironmentDeclarations(scope))
         return self._tools[file]
 
     def secret(self, file: FlowFile, name: str) -> str:

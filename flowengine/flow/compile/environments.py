@@ -202,7 +202,15 @@ class EnvironmentDeclarations:
             for key in [*server.config, *server.around]:
                 message = f"{key!r} belongs to the environment that 'in' names"
                 self.report.at("E103", message, (*loc, key), "write it there", key=True)
-            return self._session_in(server.in_, server.session, (*loc, "in"))
+            loc = (*loc, "in")
+            used = self.use(server.in_, loc, self.scope.view)
+            [inner] = server.in_
+            kind = self.kind_of(inner)
+            if used is not None and kind != server.session:
+                message = f"{inner!r} is of kind {kind!r}, but a server of tools is of kind "
+                self.report.at("E103", f"{message}{server.session!r}", loc)
+                return None
+            return used
         own = self._own_of(server, loc)
         if own is None:
             return None
@@ -242,18 +250,6 @@ class EnvironmentDeclarations:
         brought = self._declaration(f"tools.{kind}", Environment(kind=kind), loc)
         return None if brought is None else _of_scope("execution", brought)
 
-    def _session_in(
-        self, given: Mapping[str, Mapping[str, Any]], session: str, loc: Loc
-    ) -> TypedValue | None:
-        used = self.use(given, loc, self.scope.view)
-        [name] = given
-        kind = self.kind_of(name)
-        if used is not None and kind != session:
-            message = f"{name!r} is of kind {kind!r}, but a server of tools is of kind {session!r}"
-            self.report.at("E103", message, loc)
-            return None
-        return used
-
     def _declaration(
         self, name: str, model: Environment, config_loc: Loc | None = None
     ) -> Declared | None:
@@ -289,7 +285,7 @@ class EnvironmentDeclarations:
         if len(self.report.diagnostics.errors) == before:
             self._check(model, provider, config, at, default)
         chooses = type(provider).default_sandbox is not Provider.default_sandbox
-        given = default if model.provider is None and chooses else model.provider
+        sandbox = default if model.provider is None and chooses else model.provider
         parts: dict[str, TypedValue] = {
             "kind": constant(model.kind),
             "resource_key": constant(self._key_of(name)),
@@ -299,7 +295,7 @@ class EnvironmentDeclarations:
                 for key in ("policy", "limits", "needs", "on_wait")
                 if getattr(model, key)
             },
-            **({"provider": constant(given)} if given else {}),
+            **({"provider": constant(sandbox)} if sandbox else {}),
         }
         if model.key is not None:
             key = self.expressions.of_type(model.key, (*model.loc, "key"), self.scope.view, TEXT)
@@ -311,21 +307,15 @@ class EnvironmentDeclarations:
                 ["expr", self.expressions.add("args", view, model.loc)], model.args
             )
         declared = {"spec": map_of(parts).value}
-        if (approval := self._approval(model, view)) is not None:
-            declared["approval"] = approval.value
+        if (given := model.approval) is not None:
+            notifies = self.scope.notifications(given)
+            if (asked := asked_first(self.expressions, given, view, notifies)) is not None:
+                declared["approval"] = together(asked).value
         if model.eager and environment_uses.asking([declared]):
             message = f"{name!r} is opened at the start, before the call that would ask"
             hint = "leave 'eager' out: the first call that needs it asks, and opens it"
             self.report.at("E103", message, (*model.loc, "eager"), hint, key=True)
         return declared
-
-    def _approval(self, model: Environment, view: VisibleNames) -> TypedValue | None:
-        """Return the approval required before it is opened, in the form for evaluation."""
-        given = model.approval
-        if given is None:
-            return None
-        parts = asked_first(self.expressions, given, view, self.scope.notifications(given))
-        return None if parts is None else together(parts)
 
     def _key_of(self, name: str) -> str:
         """Return its name for users. For another file, the file's name is included."""

@@ -18,15 +18,15 @@ from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.chosen_servers import ChosenServer, chosen_by_caller
-from flowengine.flow.compile.environments import HOST, NOT_HOST, EnvironmentDeclarations
-from flowengine.flow.compile.expressions import NO_HOST, Expressions
+from flowengine.flow.compile.environments import HOST, NOT_HOST
+from flowengine.flow.compile.expressions import NO_HOST
 from flowengine.flow.compile.offered_environments import (
     Ambiguous,
     Uses,
     taken,
     taken_by_brought,
 )
-from flowengine.flow.compile.scopes import DeclarationScope, OtherFlows
+from flowengine.flow.compile.scopes import OtherFlows
 from flowengine.flow.compile.tools import Tools, check_offered
 from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.loading.load import load_generated
@@ -298,20 +298,6 @@ class FileDeclarations:
             message = f"there is {what} {pattern!r} with a file {marked!r}"
             self.refuse("E401", message, loc, "give the path of a directory, relative to this file")
         return {shown: files for shown, files in modules.items() if files}
-
-
-def looking_at(
-    file: FlowFile, program: FlowCompiler
-) -> tuple[DeclarationScope, EnvironmentDeclarations]:
-    """Return the scope of a file's declarations for inspection, without any compiled result.
-
-    Args:
-        file: The file.
-        program: The other files.
-    """
-    secrets = {name: name for name in file.model.secrets}
-    scope = DeclarationScope(file, file.flow, Expressions(file.report, secrets), program)
-    return scope, EnvironmentDeclarations(scope)
 
 
 class Generated:

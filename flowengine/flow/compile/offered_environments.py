@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from flowengine import registry
@@ -51,34 +51,27 @@ def inject(
             continue
         if parameter in given:
             continue
-        own = {name: environments.kind_of(name) for name in environments.model.environments}
-        uses = {
-            next(iter(use)): use
-            for name, use in named.items()
-            if name in callee.environments
-            and fits(environments.kind_of(next(iter(use))), hinted.classes)
-        }
+        known = [use for name, use in named.items() if name in callee.environments]
+        uses = _fitting(environments, {_name(use): use for use in known}.values(), hinted)
         if not uses and not hinted.only_named:
-            uses = {name: {name: {}} for name, kind in own.items() if fits(kind, hinted.classes)}
+            own: Uses = {name: {name: {}} for name in environments.model.environments}
+            uses = _fitting(environments, own.values(), hinted)
         if not uses and not _may_fit(hinted.classes):
             continue  # a class that is not an environment, so an ordinary argument
         taken.append(parameter)
         if len(uses) == 1:
-            [use] = uses.values()
-            used = environments.use(use, loc, environments.scope.view, by_tool=by_tool)
+            used = environments.use(uses[0], loc, environments.scope.view, by_tool=by_tool)
             if used is not None:
                 callee.environments[parameter] = used
         elif uses or hinted.required:
-            candidates = list(uses)
-            message = f"the parameter {parameter!r} of {callee.name} takes a {_words(hinted)}, "
-            if candidates:
-                message += f"and {' and '.join(map(repr, candidates))} are such environments"
-                hint = f"choose one with 'environments: {{{parameter}: {candidates[0]}}}'"
-            else:
-                message += "and there is no such environment"
-                kinds = " or ".join(_kinds_of(hinted.classes))
+            names = [_name(use) for use in uses]
+            why = f"{' and '.join(map(repr, names))} are such environments"
+            hint = f"choose one with 'environments: {{{parameter}: {''.join(names[:1])}}}'"
+            if not names:
+                why, kinds = "there is no such environment", _kinds_of(hinted.classes)
                 hint = f"declare one: 'environments: {{{parameter}: {{kind: {kinds}}}}}'"
-            environments.report.at("E402", message, loc, hint)
+            message = _takes(callee, parameter, hinted)
+            environments.report.at("E402", f"{message}, and {why}", loc, hint)
     return taken
 
 
@@ -122,14 +115,20 @@ def _check_named(
     kind = environments.kind_of(name)
     if kind is None or fits(kind, hinted.classes) or not _may_fit(hinted.classes):
         return
-    kinds = " or ".join(_kinds_of(hinted.classes))
-    message = f"the parameter {parameter!r} of {callee.name} takes a {_words(hinted)}, "
-    message += f"and {name!r} is of kind {kind!r}"
-    environments.report.at("E402", message, loc, f"give it one of kind {kinds}")
+    message = f"{_takes(callee, parameter, hinted)}, and {name!r} is of kind {kind!r}"
+    environments.report.at("E402", message, loc, f"give it one of kind {_kinds_of(hinted.classes)}")
 
 
-def _words(hinted: Hinted) -> str:
-    return " or ".join(name.rpartition(".")[2] for name in hinted.classes)
+def _takes(callee: Callee, parameter: str, hinted: Hinted) -> str:
+    words = " or ".join(name.rpartition(".")[2] for name in hinted.classes)
+    return f"the parameter {parameter!r} of {callee.name} takes a {words}"
+
+
+def _fitting(
+    environments: EnvironmentDeclarations, uses: Iterable[Mapping[str, Any]], hinted: Hinted
+) -> list[Mapping[str, Any]]:
+    """Return the uses of environments whose resources have one of the classes of a parameter."""
+    return [use for use in uses if fits(environments.kind_of(_name(use)), hinted.classes)]
 
 
 def _may_fit(classes: list[str]) -> bool:
@@ -141,11 +140,14 @@ def _may_fit(classes: list[str]) -> bool:
     )
 
 
-def _kinds_of(classes: list[str]) -> list[str]:
-    """Return the kinds that open one of these classes, loading only the packages of the classes."""
+def _kinds_of(classes: list[str]) -> str:
+    """Return, for messages, the kinds that open one of these classes.
+
+    Only the packages of the classes are loaded.
+    """
     packages = {name.partition(".")[0] for name in classes}
     kinds = [kind for package in sorted(packages) for kind in registry.kinds_from(package)]
-    return [kind for kind in kinds if fits(kind, classes)]
+    return " or ".join(kind for kind in kinds if fits(kind, classes))
 
 
 def fits(kind: str | None, classes: list[str]) -> bool:
@@ -246,12 +248,7 @@ def _place(
     says_where = isinstance(given, dict) and "in" in given
     if says_where or callee.task.get("in") != HOST:
         return {}
-    places = [
-        environment
-        for environment in offered.values()
-        if _runs_programs(environments, _name(environment))
-    ]
-    use = _only(places)
+    use = _only([use for use in offered.values() if _runs_programs(environments, _name(use))])
     return {} if use is None else {"in": use}
 
 
@@ -269,32 +266,25 @@ def _by_parameter(
     environments: EnvironmentDeclarations, callee: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return those that a function takes: by name, by type, or all."""
-    own = {*(model.environments or {}), *model.with_, *_settled(environments, callee, model)}
+    named = (model.environments or {}).values()
+    settled = [name for name, one in callee.hinted.items() if _fitting(environments, named, one)]
+    own = {*(model.environments or {}), *model.with_, *settled}
     properties = (callee.args or {}).get("properties", {})
-    kinds = {name: environments.kind_of(_name(use)) for name, use in offered.items()}
     uses: dict[str, Plain] = {}
     for name, use in offered.items():
         hinted = callee.hinted.get(name)
         parameter = name in properties or name in callee.environments
         untyped = properties.get(name, {}).keys() <= {"description"}
-        suits = untyped if hinted is None else fits(kinds[name], hinted.classes)
+        suits = untyped if hinted is None else bool(_fitting(environments, [use], hinted))
         if name not in own and parameter and suits:
             uses[name] = dict(use)
     for argument, known in callee.hinted.items():
-        fitting = [use for name, use in offered.items() if fits(kinds[name], known.classes)]
+        fitting = _fitting(environments, offered.values(), known)
         if argument not in own and argument not in uses and len(fitting) == 1:
             uses[argument] = dict(fitting[0])
     if callee.takes_resources:
         uses |= {name: dict(use) for name, use in offered.items() if name not in {*uses, *own}}
     return uses
-
-
-def _settled(environments: EnvironmentDeclarations, callee: Callee, model: Tool) -> Iterator[str]:
-    """Yield the parameters that receive an environment named by the tool itself."""
-    kinds = [environments.kind_of(_name(use)) for use in (model.environments or {}).values()]
-    for argument, known in callee.hinted.items():
-        if any(fits(kind, known.classes) for kind in kinds):
-            yield argument
 
 
 def _only(fitting: list[Mapping[str, Any]]) -> dict[str, Plain] | None:

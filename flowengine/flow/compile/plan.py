@@ -118,9 +118,9 @@ class Gaps:
         for loc in unread:
             if loc[: len(own)] != own:
                 continue
-            info = next(
-                (by_loc[prefix] for prefix in _prefixes(loc, own) if prefix in by_loc), None
-            )
+            # From the inside out, in the same flow.
+            around = (loc[:length] for length in range(len(loc), len(own), -1))
+            info = next((by_loc[place] for place in around if place in by_loc), None)
             if info is not None:
                 self._of_step(info, loc[len(info.loc) :])
             elif loc[len(own) :][:1] in {(), ("steps",), ("finally",), ("on_error",)}:
@@ -143,12 +143,6 @@ class Gaps:
         named = key is None or key in type(info.model).fields_by_key()
         if key not in WITHOUT_OUTCOME and (named or info.action == "none"):
             self.outcomes.add(info.number)
-
-
-def _prefixes(loc: Loc, own: Loc) -> Iterator[Loc]:
-    """Yield a place and its enclosing places in the same flow, from the inside out."""
-    for length in range(len(loc), len(own), -1):
-        yield loc[:length]
 
 
 BodyKind = Literal["flow", "group", "finally"]

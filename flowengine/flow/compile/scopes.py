@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from flowengine.flow.check import net as nets
@@ -209,7 +210,7 @@ class Scopes:
                 return self._seen(self.plan.steps[number], child, AT_END)
             return None if outer is None else outer(name)
 
-        return view.looking(find)
+        return replace(view, look=find)
 
     def item(self, view: VisibleNames, given: Map, over: Schema) -> VisibleNames:
         types = (items_of(over), INTEGER, TEXT)

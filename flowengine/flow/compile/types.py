@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -321,31 +322,20 @@ class StepFacts(NamedTuple):
     """Why its output, or a part of it, may be null."""
 
 
+@dataclass(eq=False)
 class VisibleNames:
-    """The names visible at one place.
+    """The names visible at one place."""
 
-    Args:
-        roots: Root name → schema.
-        step: The step that contains the expression, or -1.
-        look: Returns the known facts about a step by its id, or None for an unknown id.
-        steps: Ids of all steps of the flow, for suggestions. None if no steps are visible.
-    """
-
-    def __init__(
-        self,
-        roots: dict[str, Schema],
-        step: int = -1,
-        look: Callable[[str], StepFacts | None] | None = None,
-        steps: Callable[[], Iterable[str]] | None = None,
-        hidden: dict[str, Note] | None = None,
-        uncertain: dict[str, Note] | None = None,
-    ) -> None:
-        self.roots = roots
-        self.step = step
-        self.look = look
-        self._steps = steps
-        self.hidden = hidden or {}
-        self.uncertain = uncertain or {}
+    roots: dict[str, Schema]
+    """Root name → schema."""
+    step: int = -1
+    """The step that contains the expression, or -1."""
+    look: Callable[[str], StepFacts | None] | None = None
+    """Returns the known facts about a step by its id, or None for an unknown id."""
+    all_steps: Callable[[], Iterable[str]] = tuple
+    """Returns the ids of all steps of the flow, for suggestions."""
+    hidden: dict[str, Note] = field(default_factory=dict)
+    uncertain: dict[str, Note] = field(default_factory=dict)
 
     def having(
         self,
@@ -354,20 +344,13 @@ class VisibleNames:
         uncertain: dict[str, Note] | None = None,
     ) -> VisibleNames:
         """Return the view with more roots."""
-        more = {**self.hidden, **(hidden or {})}
         kept = {path: note for path, note in self.uncertain.items() if path not in roots}
-        doubts = {**kept, **(uncertain or {})}
-        return VisibleNames(
-            {**self.roots, **roots}, self.step, self.look, self._steps, more, doubts
+        return replace(
+            self,
+            roots={**self.roots, **roots},
+            hidden={**self.hidden, **(hidden or {})},
+            uncertain={**kept, **(uncertain or {})},
         )
-
-    def looking(self, look: Callable[[str], StepFacts | None]) -> VisibleNames:
-        """Return the view with another view of the steps."""
-        return VisibleNames(self.roots, self.step, look, self._steps, self.hidden, self.uncertain)
-
-    def all_steps(self) -> Iterable[str]:
-        """Return the ids of all steps."""
-        return () if self._steps is None else self._steps()
 
     def names(self, source: str) -> DeclaredNames:
         """Return the names for the check of an expression, including the steps that it names.

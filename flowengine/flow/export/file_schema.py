@@ -42,7 +42,7 @@ from flowengine.flow.models import (
     Tool,
 )
 from flowengine.flow.models.agent import InlineAgent
-from flowengine.flow.models.base import FieldInfo, plain, refused_keys
+from flowengine.flow.models.base import FieldInfo, plain
 from flowengine.flow.models.cases import CaseFile
 from flowengine.flow.models.evaluations import EvalFile
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
@@ -193,17 +193,11 @@ def _define(top: type[Part], definitions: dict[str, Schema]) -> None:
 
 def _part(cls: type[Part]) -> Schema:
     """Return the schema of a mapping, without that of its short form."""
-    refused = refused_keys(cls.__name__)
     properties: dict[str, Schema] = {}
     required = []
     for key, (name, info) in cls.fields_by_key().items():
-        entry = refused.get(key)
-        if entry is not None and entry.refuses is None:
-            continue
         found = [_docstrings(one.__module__).get((one.__name__, name)) for one in cls.__mro__]
         properties[key] = _field(info, next(filter(None, found)))
-        if entry is not None and entry.allowed is not None:
-            properties[key]["allOf"] = [entry.allowed]
         if info.is_required:
             required.append(key)
     _more_properties(cls, properties)
@@ -338,10 +332,8 @@ def _dict(key: Any, value: Any, info: FieldInfo | None) -> Schema:
 
 
 def _parts_in(part: type[Part]) -> Iterator[type[Part]]:
-    refused = refused_keys(part.__name__)
-    for key, (_, info) in part.fields_by_key().items():
-        if key not in refused or refused[key].refuses is not None:
-            yield from _parts_of(info.annotation)
+    for _, info in part.fields_by_key().values():
+        yield from _parts_of(info.annotation)
 
 
 def _parts_of(annotation: Any) -> Iterator[type[Part]]:
@@ -368,10 +360,6 @@ def _kind(name: str) -> Schema:
             kept = {word: value[word] for word in SAID if word in value}
             filled = TEMPLATE if value.get("type") == "string" else {"$ref": "#/$defs/Expression"}
             properties[key] = {**kept, "anyOf": [value, filled]}
-        entry = refused_keys(name).get(key)
-        if entry is not None and entry.allowed is not None:
-            examples = list(entry.allowed.values())
-            properties[key] = {**properties[key], "allOf": [entry.allowed], "examples": examples}
     schema |= {"properties": properties, "patternProperties": IGNORED}
     if main is None:
         return schema

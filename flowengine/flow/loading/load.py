@@ -238,25 +238,20 @@ def _refuse_keys_with_expressions(data: Any, loc: Loc, report: DiagnosticReporte
 
 def _check_ids(flow: dict[str, Any], report: DiagnosticReporter) -> None:
     """Report ids that are shared by two steps of a flow."""
-    _check_ids_of(flow, (), report)
-    flows = flow.get("flows")
-    for name, body in flows.items() if isinstance(flows, dict) else ():
-        if isinstance(body, dict):
-            _check_ids_of(body, ("flows", name), report)
-
-
-def _check_ids_of(flow: dict[str, Any], loc: Loc, report: DiagnosticReporter) -> None:
-    first: dict[str, Loc] = {}
-    for place, step in steps_below(flow, loc):
-        name = step.get("id")
-        if not isinstance(name, str):
-            continue
-        if name in first:
-            line = report.source.position((*first[name], "id")).line
-            hint = f"the step in line {line} has the same id. Ids are unique in a flow"
-            report.at("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
-            report.unread.add(place)
-        first.setdefault(name, place)
+    inner = flow.get("flows")
+    flows = inner.items() if isinstance(inner, dict) else ()
+    bodies = [(("flows", name), body) for name, body in flows if isinstance(body, dict)]
+    for loc, body in [((), flow), *bodies]:
+        first: dict[str, Loc] = {}
+        for place, step in steps_below(body, loc):
+            name = step.get("id")
+            if isinstance(name, str) and name in first:
+                line = report.source.position((*first[name], "id")).line
+                hint = f"the step in line {line} has the same id. Ids are unique in a flow"
+                report.at("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
+                report.unread.add(place)
+            elif isinstance(name, str):
+                first[name] = place
 
 
 def steps_below(scope: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:

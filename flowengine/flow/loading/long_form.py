@@ -18,7 +18,6 @@ from flowengine.flow.loading.json_schemas import schema_problems
 from flowengine.flow.loading.kind_configurations import config_problems
 from flowengine.flow.models import Loc, Output, Part, Pluggable
 from flowengine.flow.models.agent import IsSchema
-from flowengine.flow.models.base import not_yet, refused_keys
 from flowengine.flow.models.kinds import configuration, is_kind, kind_names, short_form
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter, Fault
@@ -27,7 +26,6 @@ from flowengine.sdk.texts.near_words import nearest
 
 _KEYS = 3
 """Keys that a message names."""
-_LONGEST_HINT = 100
 _COMMAND = "write 'run: {command: […]}'"
 LEFT_OUT = object()
 """Placeholder for an invalid part that was reported."""
@@ -146,10 +144,7 @@ class Expander:
     def _entry(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> Any:
         """Return the long form of one entry of a mapping, or `LEFT_OUT` when it is reported."""
         value, place, field = given[key], (*loc, key), cls.fields_by_key().get(key)
-        refused = not_yet(cls.__name__, key, value)
-        if refused is not None:
-            self.report.at("E502", f"not supported yet: {refused.what}", place, key=True)
-        elif field is not None and value is None and not field[1].takes_null:
+        if field is not None and value is None and not field[1].takes_null:
             self.report.at("E103", f"{key!r} has no value", place, "give one, or leave it out")
         elif field is not None:
             return self._field(shapes(cls)[key], value, place)
@@ -163,9 +158,7 @@ class Expander:
         return LEFT_OUT
 
     def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
-        refused = refused_keys(cls.__name__)
-        removed = {value for value, entry in refused.items() if entry.refuses is None}
-        known = [one for one in cls.fields_by_key() if one not in removed]
+        known = [*cls.fields_by_key()]
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
         if issubclass(cls, Pluggable) and (hint := _inside(cls, key, given)) is not None:
@@ -180,7 +173,7 @@ class Expander:
                 self.meant.setdefault(loc[:-1], set()).add(foreign.key)
                 self.report.unread.add((*loc[:-1], foreign.key))
             return
-        meant = nearest(key, [one for one in (*known, *refused) if one not in given])
+        meant = nearest(key, [one for one in known if one not in given])
         # Keys of the author have names as values. An expression is meant as another form.
         is_named = not any(item in known for item in given) and not any(
             map(has_expression, given.values())
@@ -202,11 +195,7 @@ class Expander:
         self.meant.setdefault(loc[:-1], set()).add(below)
         where, verb = str(loc[-2]), "belongs" if len(given) == 1 else "belong"
         message = f"{', '.join(map(repr, [*given][:_KEYS]))} {verb} below {below!r} in {where!r}"
-        texts = {key: value if isinstance(value, str) else "STEP" for key, value in given.items()}
-        entries = ", ".join(f"{key}: {text}" for key, text in texts.items())
-        hint = f"write {where}: {{{below}: {{{entries}}}}}"
-        if len(hint) > _LONGEST_HINT:
-            hint = f"write {where}: {{{below}: {{OUTCOME: STEP}}}}"
+        hint = f"write {where}: {{{below}: {{{loc[-1]}: STEP}}}}"
         self.report.at("E102", message, loc, hint, key=True)
 
     def _field(self, shape: Shape, value: Any, loc: Loc) -> Any:

@@ -1,6 +1,6 @@
 """The actions that the language itself defines. All others are provided by step kinds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from flowengine.flow.models.agent import Schema
@@ -32,6 +32,7 @@ from flowengine.flow.models.types import (
     has_expression,
     is_expression,
     name,
+    or_expression,
     wrong,
 )
 
@@ -176,11 +177,16 @@ class Escalation(Part):
     """New assignees instead of the previous ones."""
 
 
-def _editable(value: Any) -> bool | list[str] | str:
-    texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if not texts and not isinstance(value, bool) and not is_expression(value):
-        wrong("a list of fields of 'subject', or true for all", value)
-    return value  # type: ignore[no-any-return]
+def _names(expected: str) -> Callable[[Any], bool | list[str]]:
+    """Return the check of a list of names, or a boolean for all or none."""
+
+    def check(value: Any) -> bool | list[str]:
+        names = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if not names and not isinstance(value, bool):
+            wrong(expected, value)
+        return value  # type: ignore[no-any-return]
+
+    return check
 
 
 class Expiry(Part):
@@ -241,7 +247,18 @@ class Asking(Part):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Check choices and expiry."""
         yield from super().problems(given)
-        yield from _choice_problems(given)
+        choices = given.get("choices", [{"id": "approve"}, {"id": "reject"}])
+        if not isinstance(choices, list):
+            return
+        ids = [str(one.get("id")) if isinstance(one, dict) else str(one) for one in choices]
+        twice = next((one for one in ids if ids.count(one) > 1), None)
+        if twice is not None:
+            message = f"two choices have the id {twice!r}"
+            yield MappingProblem("choices", "E105", message, "rename one")
+        chosen = _on_expiry(given)
+        if isinstance(chosen, str) and chosen not in ids:
+            message = f"{chosen!r} is not one of the choices"
+            yield MappingProblem("expires", "E103", message, f"use {listed(ids)}" if ids else None)
 
 
 class Approval(Asking):
@@ -256,7 +273,7 @@ class Approval(Asking):
     """The data to decide on. It is shown, and stored with its digest."""
     edit: Annotated[
         bool | list[str] | str,
-        CheckedType(_editable),
+        CheckedType(or_expression(_names("a list of fields of 'subject', or true for all"))),
         AsSchema(
             {
                 "anyOf": [
@@ -292,13 +309,6 @@ class AskFirst(Asking):
         return words.get(value, value) if isinstance(value, str) else value
 
 
-def _editable_arguments(value: Any) -> bool | list[str]:
-    names = isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if not names and not isinstance(value, bool):
-        wrong("a list of arguments, or true for all", value)
-    return value  # type: ignore[no-any-return]
-
-
 class AskBeforeCall(AskFirst):
     """Requires an approval before a tool is called."""
 
@@ -313,7 +323,7 @@ class AskBeforeCall(AskFirst):
     """The question. Default: describes the call."""
     edit: Annotated[
         bool | list[str],
-        CheckedType(_editable_arguments),
+        CheckedType(_names("a list of arguments, or true for all")),
         AsSchema({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
     ] = Field(default=False, examples=[["amount"], True])
     """Arguments that the approver may change, or `true` for all."""
@@ -340,20 +350,6 @@ class AskBeforeCall(AskFirst):
             if counts not in (None, False, "other"):
                 message = f"{RESPOND!r} gives a result instead of the call: it counts as 'other'"
                 yield MappingProblem("choices", "E103", message)
-
-
-def _choice_problems(given: Mapping[str, Any]) -> Iterator[MappingProblem]:
-    choices = given.get("choices", [{"id": "approve"}, {"id": "reject"}])
-    if not isinstance(choices, list):
-        return
-    ids = [str(choice.get("id")) if isinstance(choice, dict) else str(choice) for choice in choices]
-    twice = next((one for one in ids if ids.count(one) > 1), None)
-    if twice is not None:
-        yield MappingProblem("choices", "E105", f"two choices have the id {twice!r}", "rename one")
-    chosen = _on_expiry(given)
-    if isinstance(chosen, str) and chosen not in ids:
-        message = f"{chosen!r} is not one of the choices"
-        yield MappingProblem("expires", "E103", message, f"use {listed(ids)}" if ids else None)
 
 
 def _on_expiry(given: Mapping[str, Any]) -> Any:

@@ -1,6 +1,6 @@
 """Base of all parts of a flow file: closed mappings with a place, a main key, and rules on keys."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import (
@@ -64,42 +64,6 @@ def Field(
     return FieldInfo(default, key, examples, min_length, max_length)
 
 
-class NotYet(NamedTuple):
-    """A key that is refused, or some values of it."""
-
-    what: str
-    """The feature, for the message: `agents`."""
-    refuses: Callable[[Any], bool] | None = None
-    """Returns whether a value is refused. None means that all values are."""
-    allowed: dict[str, Any] | None = None
-    """The other values, as JSON Schema."""
-
-
-NOT_YET: dict[tuple[str, str], NotYet] = {
-    ("Budget", "then"): NotYet(
-        "continuing with cheaper models, which comes with agents", lambda value: value == "fallback"
-    ),
-    ("Secret", "keyring"): NotYet("secrets from a keyring"),
-    ("Secret", "vault"): NotYet("secrets from a vault"),
-}
-"""By the model's name and the key. `ParallelStep` is a `Step` here."""
-
-
-def not_yet(model: str, key: str, value: Any) -> NotYet | None:
-    """Return why a key with this value is refused, or None."""
-    entry = refused_keys(model).get(key)
-    if entry is None or (entry.refuses is not None and not entry.refuses(value)):
-        return None
-    return entry
-
-
-@cache
-def refused_keys(model: str) -> dict[str, NotYet]:
-    """Return the keys of a model that are refused, always or with some values."""
-    model = "Step" if model == "ParallelStep" else model
-    return {key: entry for (owner, key), entry in NOT_YET.items() if owner == model}
-
-
 def listed(words: Iterable[str]) -> str:
     """Return words as a list in a sentence: `'a', 'b' or 'c'`."""
     *most, last = [repr(word) for word in words]
@@ -129,8 +93,7 @@ class ExclusiveKeys(NamedTuple):
         keys = [key for key in given if key in self.keys]
         if len(keys) == 1 or not (keys or self.required):
             return
-        refused = refused_keys(cls.__name__)
-        names = listed(key for key in self.keys if key not in refused)
+        names = listed(self.keys)
         if not keys:
             yield MappingProblem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
         for extra in keys[1:]:

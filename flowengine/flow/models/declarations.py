@@ -47,16 +47,12 @@ class Secret(Part):
     """The source of a secret's value, never the value itself."""
 
     NOUN = "a secret"
-    RULES = (ExclusiveKeys(("env", "file", "keyring", "vault")),)
+    RULES = (ExclusiveKeys(("env", "file")),)
 
     env: Text | None = Field(default=None, examples=["API_KEY"])
     """An environment variable of the process."""
     file: Text | None = Field(default=None, examples=["/run/secrets/cert"])
     """A file that contains the value."""
-    keyring: Text | None = Field(default=None, examples=["app/db"])
-    """An entry of the system's keyring."""
-    vault: Text | None = Field(default=None, examples=["kv/app#token"])
-    """An entry of a vault."""
     files: Literal["mask"] | None = Field(default=None, examples=["mask"])
     """Whether kept files that contain it are masked. By default they are refused."""
 

@@ -127,10 +127,7 @@ def tools_for_globs(kind: str, *, all: bool) -> list[str]:
 
 def tools_of(kind: str) -> dict[str, Tool]:
     """Return the tools of a step kind, or none if it cannot be imported."""
-    try:
-        return dict(registry.kind_class(kind).tools()) if registry.has_kind(kind) else {}
-    except FlowEngineError:
-        return {}
+    return dict(_class_of(kind).tools())
 
 
 def short_form(schema: dict[str, Any], value: Any) -> Any:

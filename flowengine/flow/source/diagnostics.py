@@ -169,10 +169,10 @@ class Diagnostics:
         hint: str | None = None,
         related: Iterable[tuple[Position, str]] = (),
     ) -> None:
-        """Add an error.
+        """Add an error, or a warning.
 
         Args:
-            code: For example `E301`.
+            code: For example `E301`. That of a warning begins with `W`.
             message: The problem, in one line.
             position: Its position.
             hint: The remedy.
@@ -180,9 +180,6 @@ class Diagnostics:
         """
         file, line, column, length = position.file, position.line, position.column, position.length
         self.add(Diagnostic(code, message, file, line, column, length, hint, tuple(related)))
-
-    warning = error
-    """The same for a warning, whose code begins with `W`."""
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Add a diagnostic, unless an equal one exists."""
@@ -199,11 +196,6 @@ class Diagnostics:
     def errors(self) -> list[Diagnostic]:
         """The errors, in file order."""
         return [one for one in self if not one.is_warning]
-
-    @property
-    def warnings(self) -> list[Diagnostic]:
-        """The warnings, in file order."""
-        return [one for one in self if one.is_warning]
 
     def refuse(self, files: Mapping[str, SourceLines]) -> NoReturn:
         """Refuse a file.

@@ -206,6 +206,7 @@ _OF: dict[str, dict[str, Meant]] = {
     "Alternative": _WAIT,
     "Next": _NEXT,
     "Tool": _TOOL,
+    "Secret": _words("keyring vault", "not supported: write 'env: NAME' or 'file: PATH'", "env"),
     "Replies": _REPLIES,
 }
 
