@@ -14,7 +14,6 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_garbage",
         "engines/test_growing_lists",
         "engines/test_growth",
-        "engines/test_kept_histories",
         "engines/test_leases",
         "engines/test_lines_at_work",
         "engines/test_step_rows",

@@ -128,6 +128,8 @@ class Attempts:
         """The shortest time (s) of an attempt from the server to here, plus the difference between
         their clocks."""
         self._replaced = ReplacedAttempts(client)
+        self._giving: set[asyncio.Task[bool]] = set()
+        """Those that send an outcome to the server."""
         self.leaving: asyncio.Task[None] | None = None
         """Closes environments that were lost."""
 
@@ -197,15 +199,23 @@ class Attempts:
     async def _give(self, event: dict[str, Any]) -> bool:
         """Complete the current activity, and return whether the server has taken its event.
 
-        The library neither reports that nor tries for long. If the attempt counts as interrupted by
-        now, the workflow learns its outcome in another way.
+        The library neither reports that nor tries for long, and cancels an activity that the server
+        takes for lost. If the attempt counts as interrupted by now, the workflow learns its outcome
+        in another way.
         """
         handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
-        if await _is_taken(partial(handle.complete, event)):
-            return True
-        if event["type"] in OUTCOMES:
-            await self._give_late(event)
-        return False
+
+        async def given() -> bool:
+            if await _is_taken(partial(handle.complete, event)):
+                return True
+            if event["type"] in OUTCOMES:
+                await self._give_late(event)
+            return False
+
+        giving = asyncio.create_task(given())
+        self._giving.add(giving)
+        giving.add_done_callback(self._giving.discard)
+        return await asyncio.shield(giving)
 
     async def _give_late(self, event: dict[str, Any]) -> None:
         """Give a workflow what answers an open question about the attempt of this activity."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from hashlib import sha256
 from math import inf
 from time import monotonic
@@ -48,8 +48,10 @@ _KEY = "key"
 _MARK = "by-reference"
 LARGE = 64 * 1024
 """Bytes of a payload from which it is kept in the object store."""
-PART = 64 * 1024
-"""Bytes of a part of a larger payload."""
+PART = 32 * 1024
+"""Bytes of a part of a larger payload, at least half of them, at most twice as many."""
+_MESSAGE = b"\xa4role"
+"""The beginning of a message of a conversation, packed."""
 _DIGEST = 32
 """Bytes of a digest in a list of parts."""
 _AT_ONCE = 16
@@ -197,7 +199,7 @@ class Codec(PayloadCodec):
             digest = await self._write(self._encrypted(payload).SerializeToString(**_ALWAYS_SAME))
             return Payload(metadata={"encoding": _REFERENCE}, data=digest.encode())
         whole = payload.SerializeToString(**_ALWAYS_SAME)
-        parts = [Payload(data=whole[at : at + PART]) for at in range(0, len(whole), PART)]
+        parts = [Payload(data=part) for part in _parts(whole)]
         digests = await _for_each(
             parts, lambda part: self._write(self._encrypted(part).SerializeToString(**_ALWAYS_SAME))
         )
@@ -278,6 +280,19 @@ class Codec(PayloadCodec):
         self._cache[digest] = value, written
         while self._cached > _MOST_CACHED and len(self._cache) > 1:
             self._cached -= len(self._cache.pop(next(iter(self._cache)))[0])
+
+
+def _parts(whole: bytes) -> Iterator[bytes]:
+    """Yield the parts of a payload, cut before a message if one begins near by.
+
+    So the parts of a conversation are the same wherever it begins in a payload.
+    """
+    at = 0
+    while at < len(whole):
+        end = whole.find(_MESSAGE, at + PART // 2, at + 2 * PART)
+        end = at + PART if end < 0 else end
+        yield whole[at:end]
+        at = end
 
 
 async def _for_each(items: Sequence[T], work: Callable[[T], Awaitable[U]]) -> list[U]:
