@@ -239,9 +239,9 @@ class ClientExecutions(ClientGroup[_AnyClient]):
                 async with _answered(
                     self._client._http, method="GET", url=path, **given
                 ) as response:
-                    if not _streams(response):
-                        _read(response, await _content(response))  # raises its error
-                        raise StoreError("the answer is not a stream of events", hint=_OURS)
+                    await _check_kind(
+                        response, "content-type", STREAMED["accept"], "a stream of events"
+                    )
                     async for part in _parts(response):
                         for event in lines.feed(part):
                             yield event
@@ -261,9 +261,7 @@ class ClientExecutions(ClientGroup[_AnyClient]):
         )
         try:
             async with _answered(self._client._http, method="GET", url=path) as response:
-                if not _is_file(response):
-                    _read(response, await _content(response))
-                    raise StoreError("the server's answer is not a file", hint=_OURS)
+                await _check_kind(response, "content-disposition", "attachment", "a file")
                 async for part in _parts(response):
                     yield part
         except httpx2.TransportError as error:
@@ -523,16 +521,17 @@ def _is_plain(response: httpx2.Response) -> bool:
     return response.headers.get("content-encoding", "identity").lower() == "identity"
 
 
-def _streams(response: httpx2.Response) -> bool:
-    """Return whether an answer is a stream of events."""
-    kind = response.headers.get("content-type", "").partition(";")[0].strip()
-    return response.status_code == 200 and kind == STREAMED["accept"] and _is_plain(response)
+async def _check_kind(response: httpx2.Response, header: str, kind: str, what: str) -> None:
+    """Check that an answer is of the kind that was asked for.
 
-
-def _is_file(response: httpx2.Response) -> bool:
-    """Return whether an answer is the content of a file."""
-    is_attached = response.headers.get("content-disposition", "").startswith("attachment")
-    return response.status_code == 200 and is_attached and _is_plain(response)
+    Raises:
+        FlowEngineError: The server refused the request.
+        StoreError: It is something else.
+    """
+    found = response.headers.get(header, "").partition(";")[0].strip()
+    if response.status_code != 200 or found != kind or not _is_plain(response):
+        _read(response, await _content(response))  # raises its error
+        raise StoreError(f"the server's answer is not {what}", hint=_OURS)
 
 
 def _checked(url: str | None, token: str | None, timeout: float) -> tuple[str, dict[str, Any]]:
