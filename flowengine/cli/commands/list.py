@@ -7,13 +7,13 @@ from typing import get_args
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many, section
-from flowengine.cli.session import CliSession, session_for_list
+from flowengine.cli.session import session_for_list
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     err,
     out,
     out_json,
-    out_table,
+    out_result,
     paint,
     results,
     table,
@@ -59,7 +59,9 @@ def list_command(arguments: Namespace) -> None:
         return
     with session:
         if arguments.counts:
-            return _print_counts(session, arguments)
+            counts = session.engine.executions.counts(arguments.flow)
+            numbers = [[name, str(count)] for name, count in counts.items()]
+            return out_result(arguments, counts, table(numbers, ["STATUS", "COUNT"]))
         page = session.engine.executions.list(
             flow=arguments.flow,
             status=arguments.status,
@@ -103,10 +105,3 @@ def list_command(arguments: Namespace) -> None:
             err(f"and {len(left) - MOST} more: {more}")
         if page.next is not None:
             err(read.more(arguments.limit))
-
-
-def _print_counts(session: CliSession, arguments: Namespace) -> None:
-    counts = session.engine.executions.counts(arguments.flow)
-    if arguments.json:
-        return out_json(counts)
-    out_table([[name, str(count)] for name, count in counts.items()], "STATUS", "COUNT")
