@@ -25,7 +25,6 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from functools import partial, wraps
-from ipaddress import ip_address
 from os import PathLike
 from ssl import SSLCertVerificationError, SSLError
 from typing import (
@@ -53,6 +52,7 @@ from flowengine.sdk.python.argument_checks import check_kind, check_kinds, check
 from flowengine.sdk.texts.json_values import plain
 from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.values.validation import as_plain
+from flowengine.sdk.web.urls import is_loopback
 from flowengine.util.blocking import Either, finished, items, items_on_loop, on_this_loop, pause
 
 SERVER, TOKEN = "FLOWENGINE_SERVER", "FLOWENGINE_TOKEN"
@@ -556,7 +556,7 @@ def _checked(url: str | None, token: str | None, timeout: float) -> tuple[str, d
             f"{url!r} is not the address of a server", hint=f"set {SERVER}=https://HOST"
         )
     assert parts.hostname is not None
-    if parts.scheme == "http" and not _is_here(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise UsageError(
             f"the token would be sent to {parts.hostname} in plain text", hint="use https://"
         )
@@ -573,13 +573,6 @@ def _checked(url: str | None, token: str | None, timeout: float) -> tuple[str, d
     # A proxy of the environment would receive the token in plain text.
     trusts = parts.scheme == "https"
     return url, {"base_url": url, "headers": headers, "trust_env": trusts, "timeout": timeout}
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _read(response: httpx2.Response, content: bytes) -> Any:

@@ -9,7 +9,7 @@ from flowengine.cli import deciding
 from flowengine.cli.deciding import FILTERS, for_others
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, fixed, many, section
-from flowengine.cli.session import CliSession, session_command, session_for_list
+from flowengine.cli.session import CliSession, session_command
 from flowengine.cli.terminal.output import err, out, out_json, out_result, table, when
 from flowengine.cli.views.approvals import link_text, rows
 from flowengine.cli.views.waits import answers
@@ -54,7 +54,7 @@ flowengine reject a7f3 --attach scan.pdf --as ben""",
 )(deciding.run)
 
 
-@command(
+@session_command(
     "list approvals and questions, pending ones by default",
     """\
 flowengine approvals list --mine
@@ -62,36 +62,33 @@ flowengine approvals list --flow expense --status closed --limit 10""",
     FILTERS,
     arg("--status", "default: pending", choices=["pending", "closed", "all"], default="pending"),
     read.LIMIT,
+    lists=True,
 )
-def approvals_list_command(arguments: Namespace) -> None:
-    session = session_for_list(arguments)
-    if session is None:
-        return
-    with session:
-        engine = session.engine
-        wanted: Any = {
-            "flow": arguments.flow,
-            "execution": arguments.execution,
-            "batch": arguments.batch,
-            "status": arguments.status,
-            "kinds": LISTED,
-            "limit": arguments.limit,
-        }
-        page = engine.approvals.list(**wanted, assignee=engine.user if arguments.mine else None)
-        if arguments.json:
-            return out_json(page.items)
-        if not page.items and arguments.mine and (others := engine.approvals.list(**wanted).items):
-            return err(f"nothing is waiting for you, but {for_others(session, others)}")
-        if not page.items:
-            return err(
-                f"no approvals or questions are waiting in {session.place}"
-                if arguments.status == "pending"
-                else "no matching approvals or questions"
-            )
-        for line in rows(session, page.items):
-            out(line)
-        if page.next is not None:
-            err(read.more(arguments.limit))
+def approvals_list_command(session: CliSession, arguments: Namespace) -> None:
+    engine = session.engine
+    wanted: Any = {
+        "flow": arguments.flow,
+        "execution": arguments.execution,
+        "batch": arguments.batch,
+        "status": arguments.status,
+        "kinds": LISTED,
+        "limit": arguments.limit,
+    }
+    page = engine.approvals.list(**wanted, assignee=engine.user if arguments.mine else None)
+    if arguments.json:
+        return out_json(page.items)
+    if not page.items and arguments.mine and (others := engine.approvals.list(**wanted).items):
+        return err(f"nothing is waiting for you, but {for_others(session, others)}")
+    if not page.items:
+        return err(
+            f"no approvals or questions are waiting in {session.place}"
+            if arguments.status == "pending"
+            else "no matching approvals or questions"
+        )
+    for line in rows(session, page.items):
+        out(line)
+    if page.next is not None:
+        err(read.more(arguments.limit))
 
 
 decide_command = command(
