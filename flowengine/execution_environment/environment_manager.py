@@ -536,9 +536,7 @@ class EnvironmentManager:
                         error.environment = record.spec.id
                         raise
             except BaseException:
-                for handle in reversed(handles):
-                    if (closing := self._closings.give_back(handle)) is not None:
-                        await until_done(closing)
+                await self._closings.give_back_all(handles)
                 raise
             finally:
                 self._queue.unreserve(records)
