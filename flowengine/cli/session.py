@@ -175,24 +175,13 @@ class CliSession:
         return self.engine.executions.flow_of(execution)
 
 
-def session_for_list(arguments: Namespace) -> CliSession | None:
-    """Return the session of a command that lists. None: no store exists yet, and it has said so."""
-    try:
-        return CliSession(arguments)
-    except NoStore as error:
-        if arguments.store:  # a named store is expected to exist
-            raise
-        out_json([]) if arguments.json else err(error.message)
-        return None
-
-
 def _is_news(record: object) -> bool:
     """Return whether a warning reports more than unsandboxed execution."""
     return not getattr(record, "unsandboxed", False)
 
 
 def session_command(
-    help: str, example: str, *arguments: Added
+    help: str, example: str, *arguments: Added, lists: bool = False
 ) -> Callable[[Callable[[CliSession, Namespace], int | None]], Command]:
     """Make a command of a function that also takes the session of the command line.
 
@@ -200,11 +189,19 @@ def session_command(
         help: Its effect, in one line.
         example: Lines to paste.
         *arguments: Its arguments.
+        lists: Whether it lists, so that it does nothing if no store exists yet.
     """
 
     def decorated(run: Callable[[CliSession, Namespace], int | None]) -> Command:
         def in_session(given: Namespace) -> int | None:
-            with CliSession(given) as session:
+            try:
+                opened = CliSession(given)
+            except NoStore as error:
+                if not lists or given.store:  # a named store is expected to exist
+                    raise
+                out_json([]) if given.json else err(error.message)
+                return None
+            with opened as session:
                 return run(session, given)
 
         return Command(help, example, together(*arguments), in_session)

@@ -25,7 +25,6 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from functools import partial, wraps
-from ipaddress import ip_address
 from os import PathLike
 from ssl import SSLCertVerificationError, SSLError
 from typing import (
@@ -53,6 +52,7 @@ from flowengine.sdk.python.argument_checks import check_kind, check_kinds, check
 from flowengine.sdk.texts.json_values import plain
 from flowengine.sdk.texts.sizes import size_text
 from flowengine.sdk.values.validation import as_plain
+from flowengine.sdk.web.urls import is_loopback
 from flowengine.util.blocking import Either, finished, items, items_on_loop, on_this_loop, pause
 
 SERVER, TOKEN = "FLOWENGINE_SERVER", "FLOWENGINE_TOKEN"
@@ -239,9 +239,9 @@ class ClientExecutions(ClientGroup[_AnyClient]):
                 async with _answered(
                     self._client._http, method="GET", url=path, **given
                 ) as response:
-                    if not _streams(response):
-                        _read(response, await _content(response))  # raises its error
-                        raise StoreError("the answer is not a stream of events", hint=_OURS)
+                    await _check_kind(
+                        response, "content-type", STREAMED["accept"], "a stream of events"
+                    )
                     async for part in _parts(response):
                         for event in lines.feed(part):
                             yield event
@@ -261,9 +261,7 @@ class ClientExecutions(ClientGroup[_AnyClient]):
         )
         try:
             async with _answered(self._client._http, method="GET", url=path) as response:
-                if not _is_file(response):
-                    _read(response, await _content(response))
-                    raise StoreError("the server's answer is not a file", hint=_OURS)
+                await _check_kind(response, "content-disposition", "attachment", "a file")
                 async for part in _parts(response):
                     yield part
         except httpx2.TransportError as error:
@@ -523,16 +521,17 @@ def _is_plain(response: httpx2.Response) -> bool:
     return response.headers.get("content-encoding", "identity").lower() == "identity"
 
 
-def _streams(response: httpx2.Response) -> bool:
-    """Return whether an answer is a stream of events."""
-    kind = response.headers.get("content-type", "").partition(";")[0].strip()
-    return response.status_code == 200 and kind == STREAMED["accept"] and _is_plain(response)
+async def _check_kind(response: httpx2.Response, header: str, kind: str, what: str) -> None:
+    """Check that an answer is of the kind that was asked for.
 
-
-def _is_file(response: httpx2.Response) -> bool:
-    """Return whether an answer is the content of a file."""
-    is_attached = response.headers.get("content-disposition", "").startswith("attachment")
-    return response.status_code == 200 and is_attached and _is_plain(response)
+    Raises:
+        FlowEngineError: The server refused the request.
+        StoreError: It is something else.
+    """
+    found = response.headers.get(header, "").partition(";")[0].strip()
+    if response.status_code != 200 or found != kind or not _is_plain(response):
+        _read(response, await _content(response))  # raises its error
+        raise StoreError(f"the server's answer is not {what}", hint=_OURS)
 
 
 def _checked(url: str | None, token: str | None, timeout: float) -> tuple[str, dict[str, Any]]:
@@ -557,7 +556,7 @@ def _checked(url: str | None, token: str | None, timeout: float) -> tuple[str, d
             f"{url!r} is not the address of a server", hint=f"set {SERVER}=https://HOST"
         )
     assert parts.hostname is not None
-    if parts.scheme == "http" and not _is_here(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise UsageError(
             f"the token would be sent to {parts.hostname} in plain text", hint="use https://"
         )
@@ -574,13 +573,6 @@ def _checked(url: str | None, token: str | None, timeout: float) -> tuple[str, d
     # A proxy of the environment would receive the token in plain text.
     trusts = parts.scheme == "https"
     return url, {"base_url": url, "headers": headers, "trust_env": trusts, "timeout": timeout}
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _read(response: httpx2.Response, content: bytes) -> Any:

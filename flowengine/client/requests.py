@@ -715,14 +715,8 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
-def _deployed(item: Any) -> DeployedInfo:
-    return {
-        "flow": item["flow"],
-        "version": item["version"],
-        "hash": item["hash"],
-        "deployed_at": item["deployed_at"],
-        "current": item["current"],
-    }
+def _deployed(item: Any) -> Any:
+    return {name: item[name] for name in DeployedInfo.__annotations__}
 
 
 def _map(answer: Any) -> Any:

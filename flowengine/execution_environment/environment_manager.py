@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from flowengine.errors import Conflict, Hint, StoreError, UsageError
@@ -237,19 +236,14 @@ class EnvironmentManager:
             UnknownEnvironment: It never existed here.
         """
         refuse_in_loop(None, "await async_release()")
-        closing = self._give_back(handle)
-        if closing is None:
-            return ReleaseReport([], [])
-        closing[1].result()
-        return report_of([closing])
+        return report_of(self._give_back(handle))
 
     async def async_release(self, handle: Handle | str) -> ReleaseReport:
         """Release one hold like `release`, in any event loop."""
-        closing = self._give_back(handle)
-        if closing is None:
-            return ReleaseReport([], [])
-        await until_done(closing[1])
-        return report_of([closing])
+        ended = self._give_back(handle)
+        for _, closing in ended:
+            await until_done(closing)
+        return report_of(ended)
 
     def release_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
         """Release all environments of an owner in a scope, regardless of holders, newest first.
@@ -542,20 +536,18 @@ class EnvironmentManager:
                         error.environment = record.spec.id
                         raise
             except BaseException:
-                for handle in reversed(handles):
-                    if (closing := self._closings.give_back(handle)) is not None:
-                        await until_done(closing)
+                await self._closings.give_back_all(handles)
                 raise
             finally:
                 self._queue.unreserve(records)
         return handles
 
-    def _give_back(self, given: Handle | str) -> tuple[Instance, Future[str | None]] | None:
+    def _give_back(self, given: Handle | str) -> builtins.list[tuple[Instance, Future[str | None]]]:
         self._books.check_process()
         with self._books.lock:
             instance = self._books.find(given)
             closing = self._closings.give_back(given)
-        return None if closing is None or instance is None else (instance, closing)
+        return [] if closing is None or instance is None else [(instance, closing)]
 
     async def _reap(self) -> builtins.list[dict[str, Any]]:
         self._books.check_process()
@@ -600,12 +592,7 @@ class EnvironmentUse:
         self._handles.append(handle)
         return handle.resource
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._manager.release(self._handles.pop())
 
     async def __aenter__(self) -> Any:
@@ -613,12 +600,7 @@ class EnvironmentUse:
         self._handles.append(handle)
         return handle.resource
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._manager.async_release(self._handles.pop())
 
 

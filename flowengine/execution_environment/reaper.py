@@ -141,18 +141,13 @@ async def _reap_marked(around: ManagerServices) -> list[Reaped]:
 def _event(entry: RegistryEntry, now: float) -> Event:
     data = entry.data
     return Event(
-        f"{PREFIX}reaped",
-        entry.id,
-        data["spec_id"],
-        data["kind"],
-        data["scope"],
-        data["owner_id"],
-        data["resource_key"],
-        data["provider"],
-        "released",
-        data["generation"],
-        1,
-        now,
+        event=f"{PREFIX}reaped",
+        **entry.named,
+        spec_id=data["spec_id"],
+        state="released",
+        generation=data["generation"],
+        number=1,
+        at=now,
     )
 
 

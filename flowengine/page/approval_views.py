@@ -18,11 +18,11 @@ from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import GIVES_RESULT, entered, fields_of, files_with
 from flowengine.page.looks import now
 from flowengine.page.previews import FilePreview, previews
-from flowengine.page.view import LIMIT, PageView, checked_query, with_error
+from flowengine.page.view import LIMIT, PageView, waits_in, with_error
 from flowengine.sdk.files.file_names import files_in
 from flowengine.server import approvals
 from flowengine.server.calls import ApiCall, flow_of_wait
-from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
+from flowengine.server.models import DecisionBody, DelegateBody
 from flowengine.server.rights import Right
 
 _ID = re.compile(r"[\w.-]+", re.ASCII)
@@ -54,19 +54,16 @@ def list_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def waits_of(call: ApiCall, filters: Mapping[str, str], after: str | None, limit: int) -> Any:
     """Return a page of the approvals that fit the filters of the inbox, the earliest due first."""
-    query = checked_query(
-        WaitsQuery,
-        {
-            "after": after,
-            "limit": limit,
-            "flow": filters.get("flow"),
-            "assignee": None if filters.get("for") == "all" else "me",
-            "status": filters.get("status", "pending"),
-            "in_turn": True,
-            "decided_by": filters.get("by"),
-        },
+    return waits_in(
+        call,
+        after=after,
+        limit=limit,
+        flow=filters.get("flow"),
+        assignee=None if filters.get("for") == "all" else "me",
+        status=filters.get("status", "pending"),
+        in_turn=True,
+        decided_by=filters.get("by"),
     )
-    return approvals.list_approvals(call._replace(query=query))
 
 
 def _counts(call: ApiCall, filters: Mapping[str, str], first: Any) -> dict[str, Any] | None:
@@ -233,9 +230,7 @@ def delegate(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def open_approvals(call: ApiCall) -> str:
     """Return how many approvals wait for the user: `3`, or `50+`. Empty: none."""
-    page = approvals.list_approvals(
-        call._replace(query=checked_query(WaitsQuery, {"assignee": "me"}))
-    )
+    page = waits_in(call, assignee="me")
     number = len(page["items"])
     return f"{number}+" if page["next"] else str(number or "")
 
@@ -350,6 +345,5 @@ def _files(call: ApiCall, wait: Any, wanted: str) -> list[FilePreview]:
 
 def _others(call: ApiCall, wait: Any) -> list[Any]:
     """Return the other open approvals of the same execution, the oldest first."""
-    query = checked_query(WaitsQuery, {"execution": wait["execution"], "limit": _MOST_OTHERS + 1})
-    items = approvals.list_approvals(call._replace(query=query))["items"]
+    items = waits_in(call, execution=wait["execution"], limit=_MOST_OTHERS + 1)["items"]
     return [item for item in items if item["id"] != wait["id"]][:_MOST_OTHERS]

@@ -300,8 +300,7 @@ def _state(call: ApiCall, step: str, plan: InterventionPlan) -> tuple[dict[str, 
     """
     known = executions.known_address(call, step)
     flow = call.engine.executions.flow_of(call.path["execution"], step=known)
-    declared = flow.compiled.get("state", {})
-    schemas = {name: value.get("schema", {}) for name, value in declared.items()}
+    schemas = executions.schemas(flow.compiled, "state")
     return schemas, plan.state if call.may(Right.CONTENT, call.flow) else {}
 
 

@@ -14,10 +14,10 @@ from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.page.choices import why_not
 from flowengine.page.looks import duration, now, waiting
-from flowengine.page.view import LIMIT, PageView, checked_query
-from flowengine.server import approvals, executions
+from flowengine.page.view import LIMIT, PageView, checked_query, waits_in
+from flowengine.server import executions
 from flowengine.server.calls import ApiCall, moment
-from flowengine.server.models import LARGEST_PAGE, ExecutionsQuery, FlowQuery, WaitsQuery
+from flowengine.server.models import LARGEST_PAGE, ExecutionsQuery, FlowQuery
 
 _FILTERS = ("search", "flow", "status", "label", "since", "for", "notifications")
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -63,16 +63,8 @@ def filters_in(given: Mapping[str, str]) -> dict[str, str]:
 def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int) -> Any:
     """Return a page of executions: all, or those with an approval for the user, oldest first."""
     if filters.get("for") == "me":
-        query = checked_query(
-            WaitsQuery,
-            {
-                "assignee": "me",
-                "flow": filters.get("flow"),
-                "after": after or None,
-                "limit": limit,
-            },
-        )
-        waits = approvals.list_approvals(call._replace(query=query))
+        flow = filters.get("flow")
+        waits = waits_in(call, assignee="me", flow=flow, after=after or None, limit=limit)
         ids = dict.fromkeys(wait["execution"] for wait in waits["items"])
         items = [executions.shown_execution(call, call.engine.executions.summary(id)) for id in ids]
         return {"items": [item for item in items if _fits(item, filters)], "next": waits["next"]}
@@ -105,10 +97,8 @@ def _day(text: str) -> str:
 
 def _awaited(call: ApiCall, execution: str) -> dict[str, Any]:
     """Return short descriptions of an execution's open waits, the oldest first."""
-    query = checked_query(
-        WaitsQuery, {"execution": execution, "kind": [*_KINDS], "limit": _MOST_WAITS + 1}
-    )
-    waits: list[Any] = approvals.list_approvals(call._replace(query=query))["items"]
+    page = waits_in(call, execution=execution, kind=[*_KINDS], limit=_MOST_WAITS + 1)
+    waits: list[Any] = page["items"]
     texts = [_in_words(wait) for wait in waits[:_MOST_WAITS]]
     return {
         "texts": texts if len(waits) <= _MOST_WAITS else [*texts, "and more"],

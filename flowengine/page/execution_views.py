@@ -29,10 +29,10 @@ from flowengine.page.choices import why_not
 from flowengine.page.flow_views import address_again, graph, titles_of
 from flowengine.page.looks import badge, duration, now, waiting
 from flowengine.page.timeline import timeline
-from flowengine.page.view import PageView, checked_query
-from flowengine.server import approvals, events, executions
+from flowengine.page.view import PageView, checked_query, waits_in
+from flowengine.server import events, executions
 from flowengine.server.calls import ApiCall
-from flowengine.server.models import EventsQuery, WaitsQuery
+from flowengine.server.models import EventsQuery
 from flowengine.server.redaction import without_content
 from flowengine.server.rights import Right
 from flowengine.server.signals import data_schema
@@ -327,8 +327,7 @@ def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def _marks(call: ApiCall, id: str) -> list[Mark]:
     """Return failures, waits for humans, decisions and other interventions of an execution."""
-    query = checked_query(WaitsQuery, {"execution": id, "status": "all", "limit": _MOST_MARKS})
-    asked = approvals.list_approvals(call._replace(query=query))["items"]
+    asked = waits_in(call, execution=id, status="all", limit=_MOST_MARKS)["items"]
     since = {(wait["address"], wait["since"]) for wait in asked if "address" in wait}
     return [
         Mark(number, _MARKED[type], f"{address} {type}".strip())
@@ -382,8 +381,7 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
     one = views.get(address, ConversationView())
     last = max(len(one.entries) - PAGE, 0)
     first = min(number_in(given, "from", last), last)
-    query = checked_query(WaitsQuery, {"execution": id})
-    waits = approvals.list_approvals(call._replace(query=query))["items"]
+    waits = waits_in(call, execution=id)["items"]
     is_open, flow = head["status"] not in ENDED, head["flow"]
     compiled = call.engine.executions.flow_of(id).compiled
     is_chat = any(step.get("chat") for step in compiled["steps"])

@@ -93,36 +93,31 @@ def grouped(steps: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
     return sorted(groups, key=lambda group: -len(group.addresses))
 
 
-def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show an execution, and of its steps those of one fold, or one step."""
-    return _overview(call, given)
-
-
 def send_signal(
     call: ApiCall, given: dict[str, str], refused: FlowEngineError | None = None
 ) -> PageView:
     """Send a signal to an execution, and show it. A refused form stays."""
     id, name = call.path["execution"], call.path["name"]
     if refused is not None or MORE in given:
-        return _overview(call, {}, given, refused)
+        return show_execution(call, {}, given, refused)
     try:
         schemas = _schemas(call.engine.executions.flow_of(id).compiled, name)
         data = entered_inputs(schemas, given, group=f"signal.{name}")
         data |= {"step": given["step"]} if "step" in given else {}
         signals.send_signal(call._replace(body=checked(SignalBody, data)))
     except FlowEngineError as error:
-        return _overview(call, {}, given, error)
+        return show_execution(call, {}, given, error)
     then = "/conversation" if "step" in given else ""
     return PageView("", {}, redirect=f"/executions/{quoted(id)}{then}")
 
 
-def _overview(
+def show_execution(
     call: ApiCall,
     given: Mapping[str, str],
     sent: Mapping[str, str] | None = None,
     error: FlowEngineError | None = None,
 ) -> PageView:
-    """Return the view of an execution.
+    """Show an execution, and of its steps those of one fold, or one step.
 
     Args:
         call: The request.

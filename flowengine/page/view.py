@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from flowengine.errors import FlowEngineError, InputError
-from flowengine.server.models import Query
+from flowengine.server import approvals
+from flowengine.server.calls import ApiCall
+from flowengine.server.models import Query, WaitsQuery
 from flowengine.server.problems import status_of
 
 LIMIT = 50
@@ -51,6 +53,11 @@ def new_id() -> str:
 def checked_query(model: type[Query], given: dict[str, Any]) -> Any:
     """Return the parameters of a list, checked. See `checked`."""
     return checked(model, {"limit": LIMIT, **given})
+
+
+def waits_in(call: ApiCall, **wanted: Any) -> Any:
+    """Return a page of the list of waits, as the user may see them."""
+    return approvals.list_approvals(call._replace(query=checked_query(WaitsQuery, wanted)))
 
 
 def checked(model: type[BaseModel], given: dict[str, Any]) -> Any:

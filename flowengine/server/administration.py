@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.errors import InputError, NotAllowed
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_owner
+from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_owner, lacks
 from flowengine.server.records import token_view
 from flowengine.server.redaction import environment_without_content, grant_without_content
 from flowengine.server.rights import Access, Right
@@ -106,10 +106,7 @@ def _check(call: ApiCall, right: Right) -> None:
         NotAllowed: The user does not have it.
     """
     if not call.may(right, ""):  # only the pattern `*` matches this
-        raise NotAllowed(
-            f"{call.principal.user} does not have the right '{right.value}' on all flows",
-            hint="rights come from 'access' in the host's settings.yaml and the token's scope",
-        )
+        raise lacks(call.principal, right, " on all flows")
 
 
 # The routes of environments and grants, which outlive the steps that opened or used them.

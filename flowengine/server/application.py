@@ -28,11 +28,11 @@ from starlette.types import ASGIApp, Scope
 
 from flowengine.engines.arriving_replies import WANTED_SECONDS, ReplyReader
 from flowengine.engines.engine import Engine
-from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
+from flowengine.errors import FlowEngineError, InputError, UsageError
 from flowengine.sdk.python.user_code import on_thread
 from flowengine.sdk.texts.json_values import read_json
 from flowengine.sdk.texts.validation_messages import predicate
-from flowengine.server.calls import FLOWS, ApiCall, engine_for
+from flowengine.server.calls import FLOWS, ApiCall, engine_for, lacks
 from flowengine.server.guard import PER_MINUTE, Hosts, Rates, RequestGuard
 from flowengine.server.hooks import Act, Delivery, signed_delivery
 from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
@@ -448,10 +448,7 @@ class Application:
     ) -> ApiCall:
         """Return a call without parameters and body."""
         if isinstance(route.need, Right) and not principal.may_somewhere(route.need):
-            raise NotAllowed(
-                f"{principal.user} does not have the right '{route.need.value}'",
-                hint="rights come from 'access' in the host's settings.yaml and the token's scope",
-            )
+            raise lacks(principal, route.need)
         engine = engine_for(self._engine, principal, via)
         return ApiCall(engine, principal, self.records, path, None, None, None, "")
 

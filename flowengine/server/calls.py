@@ -69,10 +69,7 @@ class ApiCall(NamedTuple):
         """
         if not self.may(right, flow):
             on = f" on flow '{flow}'" if self.may(Right.SEE, flow) else ""
-            raise NotAllowed(
-                f"{self.principal.user} does not have the right '{right.value}'{on}",
-                hint="rights come from 'access' in the host's settings.yaml and the token's scope",
-            )
+            raise lacks(self.principal, right, on)
 
     def sees_all_of(self, wait: WaitInfo) -> bool:
         """Return whether the user sees the question of a wait: by right, or to decide it."""
@@ -84,6 +81,14 @@ def _sees_all_of(engine: Engine, principal: Principal, wait: WaitInfo) -> bool:
         return True
     decides = wait["kind"] in DECIDABLE and principal.may(Right.DECIDE, wait["flow"])
     return decides and engine.approvals.may_answer(wait, principal.user)
+
+
+def lacks(principal: Principal, right: Right, on: str = "") -> NotAllowed:
+    """Return the error about a user without a right."""
+    return NotAllowed(
+        f"{principal.user} does not have the right '{right.value}'{on}",
+        hint="rights come from 'access' in the host's settings.yaml and the token's scope",
+    )
 
 
 def engine_for(engine: Engine, principal: Principal, via: str) -> Engine:

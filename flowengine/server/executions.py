@@ -211,7 +211,7 @@ def fork(call: ApiCall) -> Any:
     from_step = known_address(call, body.from_step)
     flow = changed or call.engine.executions.flow_of(old, step=from_step)
     _check_chosen(call, flow.id, body)
-    given = sent_values(uploads_of(call), _schemas(flow.compiled, "state"), body.set, "state")
+    given = sent_values(uploads_of(call), schemas(flow.compiled, "state"), body.set, "state")
     if body.id is None and call.seed is not None:
         with suppress(NotFound):  # by this request, before the server was killed
             return {"execution": call.engine.store.execution(call.seed).id}
@@ -254,7 +254,7 @@ def upgrade(call: ApiCall) -> Any:
     if isinstance(values := mapping.get("values"), Mapping):
         given = {
             section: sent_values(
-                uploads_of(call), _schemas(flow.compiled, section), values[section], section
+                uploads_of(call), schemas(flow.compiled, section), values[section], section
             )
             for section in ("inputs", "state")
             if section in values
@@ -268,7 +268,7 @@ def upgrade(call: ApiCall) -> Any:
     return info
 
 
-def _schemas(compiled: Mapping[str, Any], section: str) -> dict[str, Any]:
+def schemas(compiled: Mapping[str, Any], section: str) -> dict[str, Any]:
     """Return name → JSON Schema of the inputs or the state of a flow."""
     declared = compiled.get(section, {})
     if section == "inputs":

@@ -212,25 +212,19 @@ def undeploy(call: ApiCall) -> Any:
 def list_schedules(call: ApiCall) -> Any:
     """List the schedules of deployed flows, each with its next time."""
     starts = call.engine.flows.starts(call.query.flow)
-    return {
-        "items": [
-            item for item in starts if "schedule" in item and call.may(Right.SEE, item["flow"])
-        ]
-    }
+    return _schedules(start for start in starts if call.may(Right.SEE, start["flow"]))
 
 
 def pause_schedules(call: ApiCall) -> Any:
     """Pause the schedules of a deployed flow."""
-    return _schedules(
-        call.engine.flows.pause(deployed_flow(call, call.path["flow"], Right.OPERATE).id)
-    )
+    flow = deployed_flow(call, call.path["flow"], Right.OPERATE).id
+    return _schedules(call.engine.flows.pause(flow))
 
 
 def resume_schedules(call: ApiCall) -> Any:
     """Resume the schedules of a deployed flow, from their next times on."""
-    return _schedules(
-        call.engine.flows.resume(deployed_flow(call, call.path["flow"], Right.OPERATE).id)
-    )
+    flow = deployed_flow(call, call.path["flow"], Right.OPERATE).id
+    return _schedules(call.engine.flows.resume(flow))
 
 
 def trigger(call: ApiCall) -> Any:

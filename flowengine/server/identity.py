@@ -156,13 +156,15 @@ class Identity:
                     raise RequestRefused(401, error.message, headers=_CHALLENGE) from None
                 raise
             return self._named(named.user, named.groups)
-        principal = self._principal(text)
-        if principal is None:
+        if hmac.compare_digest(text.encode(), self._local.encode()):
+            return self.local()
+        token = self._records.find_token(text, int(time.time() * 1000))
+        if token is None:
             self.note_failure(address)
             raise RequestRefused(
                 401, "the token is unknown, expired or revoked", headers=_CHALLENGE
             )
-        return principal
+        return self._principal_of(token)
 
     def _named(self, name: str, groups: Sequence[str]) -> Principal:
         user = f"user:{name}"
@@ -204,12 +206,6 @@ class Identity:
         if self.code_flow is None:
             raise RequestRefused(404, "this server has no sign-in with a provider")
         return self.code_flow
-
-    def _principal(self, text: str) -> Principal | None:
-        if hmac.compare_digest(text.encode(), self._local.encode()):
-            return self.local()
-        token = self._records.find_token(text, int(time.time() * 1000))
-        return None if token is None else self._principal_of(token)
 
     def local(self) -> Principal:
         """Return the user who runs the server."""

@@ -18,6 +18,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import UsageError
+from flowengine.sdk.web.urls import is_loopback
 from flowengine.server.application import Application
 from flowengine.server.guard import PER_MINUTE, Hosts
 from flowengine.server.problems import problem_response
@@ -83,7 +84,7 @@ def check(serving: Serving) -> None:
                 f"{page!r} is not the origin of a page",
                 hint="give its scheme and host: https://temporal.example.com",
             )
-    if _is_loopback(serving.host) or serving.certificate is not None or serving.proxies:
+    if is_loopback(serving.host) or serving.certificate is not None or serving.proxies:
         return
     raise UsageError(
         f"on {serving.host} other machines would send their tokens in plain text",
@@ -168,7 +169,7 @@ class BoundedServer(uvicorn.Server):
     """
 
     def __init__(self, application: Application, serving: Serving) -> None:
-        in_plain_text = serving.certificate is None and not _is_loopback(serving.host)
+        in_plain_text = serving.certificate is None and not is_loopback(serving.host)
         app: ASGIApp = application.asgi
         if in_plain_text:
             app = _BehindProxy(application, serving.proxies)
@@ -276,10 +277,3 @@ def _in_url(host: str) -> str:
 
 def _is_any(host: str) -> bool:
     return host in ("0.0.0.0", "::", "")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -9,15 +9,14 @@ from flowengine.cli import deciding
 from flowengine.cli.deciding import FILTERS, for_others
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, fixed, many, section
-from flowengine.cli.session import CliSession, session_command, session_for_list
-from flowengine.cli.terminal.output import err, out, out_json, out_table, when
+from flowengine.cli.session import CliSession, session_command
+from flowengine.cli.terminal.output import err, out, out_json, out_result, table, when
 from flowengine.cli.views.approvals import link_text, rows
 from flowengine.cli.views.waits import answers
 from flowengine.engines.infos import LISTED
 from flowengine.errors import UsageError
 
-
-@command(
+approve_command = command(
     "approve, and resume the execution",
     """\
 flowengine approve a7f3
@@ -42,24 +41,20 @@ flowengine approve --all --batch documents --dry-run""",
         ),
     ),
     fixed(counts_as="approve", choice=None),
-)
-def approve_command(arguments: Namespace) -> int:
-    return deciding.run(arguments)
+)(deciding.run)
 
 
-@command(
+reject_command = command(
     "reject, and resume the execution",
     """\
 flowengine reject a7f3 --comment "not this year"
 flowengine reject a7f3 --attach scan.pdf --as ben""",
     deciding.arguments(fills=False),
     fixed(counts_as="reject", choice=None),
-)
-def reject_command(arguments: Namespace) -> int:
-    return deciding.run(arguments)
+)(deciding.run)
 
 
-@command(
+@session_command(
     "list approvals and questions, pending ones by default",
     """\
 flowengine approvals list --mine
@@ -67,39 +62,36 @@ flowengine approvals list --flow expense --status closed --limit 10""",
     FILTERS,
     arg("--status", "default: pending", choices=["pending", "closed", "all"], default="pending"),
     read.LIMIT,
+    lists=True,
 )
-def approvals_list_command(arguments: Namespace) -> None:
-    session = session_for_list(arguments)
-    if session is None:
-        return
-    with session:
-        engine = session.engine
-        wanted: Any = {
-            "flow": arguments.flow,
-            "execution": arguments.execution,
-            "batch": arguments.batch,
-            "status": arguments.status,
-            "kinds": LISTED,
-            "limit": arguments.limit,
-        }
-        page = engine.approvals.list(**wanted, assignee=engine.user if arguments.mine else None)
-        if arguments.json:
-            return out_json(page.items)
-        if not page.items and arguments.mine and (others := engine.approvals.list(**wanted).items):
-            return err(f"nothing is waiting for you, but {for_others(session, others)}")
-        if not page.items:
-            return err(
-                f"no approvals or questions are waiting in {session.place}"
-                if arguments.status == "pending"
-                else "no matching approvals or questions"
-            )
-        for line in rows(session, page.items):
-            out(line)
-        if page.next is not None:
-            err(read.more(arguments.limit))
+def approvals_list_command(session: CliSession, arguments: Namespace) -> None:
+    engine = session.engine
+    wanted: Any = {
+        "flow": arguments.flow,
+        "execution": arguments.execution,
+        "batch": arguments.batch,
+        "status": arguments.status,
+        "kinds": LISTED,
+        "limit": arguments.limit,
+    }
+    page = engine.approvals.list(**wanted, assignee=engine.user if arguments.mine else None)
+    if arguments.json:
+        return out_json(page.items)
+    if not page.items and arguments.mine and (others := engine.approvals.list(**wanted).items):
+        return err(f"nothing is waiting for you, but {for_others(session, others)}")
+    if not page.items:
+        return err(
+            f"no approvals or questions are waiting in {session.place}"
+            if arguments.status == "pending"
+            else "no matching approvals or questions"
+        )
+    for line in rows(session, page.items):
+        out(line)
+    if page.next is not None:
+        err(read.more(arguments.limit))
 
 
-@command(
+decide_command = command(
     "decide with any choice, of approvals and of questions, and resume the execution",
     """\
 flowengine decide a7f3 later
@@ -113,9 +105,7 @@ flowengine decide --all retry --flow import""",
         "with the choice 'result' of a question, or 'respond' of a call, which is then not made: "
         "its output, as JSON, or as the text itself if it may be text",
     ),
-)
-def decide_command(arguments: Namespace) -> int:
-    return deciding.run(arguments)
+)(deciding.run)
 
 
 @session_command(
@@ -175,15 +165,12 @@ def grants_command(session: CliSession, arguments: Namespace) -> None:
             err(f"{short} was revoked: calls of {revoked['tool']!r} ask again")
         return None
     grants = session.engine.approvals.grants(arguments.execution)
-    if arguments.json:
-        return out_json(grants)
-    if not grants:
-        return err("nothing was granted")
-    rows = []
+    granted = []
     for grant in grants:
         uses = f"{grant['used']} of {grant['uses']}" if "uses" in grant else str(grant["used"])
         args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
         holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
         row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
-        rows.append([*row, when(grant.get("until", "-")), grant["by"], args])
-    out_table(rows, "ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS")
+        granted.append([*row, when(grant.get("until", "-")), grant["by"], args])
+    head = ["ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS"]
+    return out_result(arguments, grants, table(granted, head), "nothing was granted")

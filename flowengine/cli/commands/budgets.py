@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from flowengine.cli.parsing.declared import arg, flag
 from flowengine.cli.session import CliSession, session_command
-from flowengine.cli.terminal.output import err, out_json, out_table, when
+from flowengine.cli.terminal.output import out_result, table, when
 from flowengine.kernel.notation.accounts import UNITS
 
 
@@ -18,10 +18,6 @@ from flowengine.kernel.notation.accounts import UNITS
 )
 def budgets_command(session: CliSession, arguments: Namespace) -> None:
     budgets = session.engine.budgets.list(arguments.key, past=arguments.past)
-    if arguments.json:
-        return out_json(budgets)
-    if not budgets:
-        return err("no budget was used")
     rows = []
     for budget in budgets:
         for meter, amounts in budget["amounts"].items():
@@ -30,4 +26,5 @@ def budgets_command(session: CliSession, arguments: Namespace) -> None:
             of = [budget["key"], when(budget.get("start", budget["period"]))]
             resets = when(budget.get("resets", "-"))
             rows.append([*of, UNITS[meter], *numbers, limit, resets])
-    out_table(rows, "KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN")
+    head = ["KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN"]
+    out_result(arguments, budgets, table(rows, head), "no budget was used")

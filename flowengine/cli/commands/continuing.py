@@ -67,11 +67,7 @@ def resume_command(arguments: Namespace) -> int:
         if not session.is_served:
             warn_of_host_steps(session, session.flow_of(execution))
         on_crash = None if arguments.on_crash == "ask" else arguments.on_crash
-        return drive(
-            session,
-            lambda: engine.resume(execution, on_crash=on_crash),
-            ask=not arguments.no_interactive,
-        )
+        return drive(session, lambda: engine.resume(execution, on_crash=on_crash))
 
 
 @session_command(
@@ -105,7 +101,6 @@ def retry_command(session: CliSession, arguments: Namespace) -> int:
                 flow=flow,
                 repeat_once=arguments.repeat_once,
             ),
-            ask=not arguments.no_interactive,
         )
     except Conflict as error:
         if arguments.file and (hint := error.hint_for("cli")):
@@ -146,7 +141,6 @@ def fork_command(session: CliSession, arguments: Namespace) -> int:
             id=arguments.id,
             labels=dict(arguments.label),
         ),
-        ask=not arguments.no_interactive,
     )
 
 

@@ -12,7 +12,7 @@ from flowengine.cli.commands.run import load
 from flowengine.cli.parsing.arguments import is_deployed, names_python
 from flowengine.cli.parsing.declared import arg, exits
 from flowengine.cli.session import CliSession, session_command
-from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint, results
+from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out_result, paint, results
 from flowengine.engines.flows import load as load_here
 from flowengine.engines.infos import Difference, Parting, Side, StepPair
 from flowengine.flow.export.definition import definition
@@ -48,18 +48,10 @@ def diff_command(session: CliSession, arguments: Namespace) -> int:
         texts, hashes = zip(*(_defined(session, name) for name in names), strict=True)
         before, after = (text.splitlines() for text in texts)
         lines = list(unified_diff(before, after, *names, lineterm=""))
-        if arguments.json:
-            out_json({"same": not lines, "hashes": hashes, "lines": lines})
-        else:
-            for line in lines:
-                out(line)
+        out_result(arguments, {"same": not lines, "hashes": hashes, "lines": lines}, lines)
         return DIFFER if lines else SAME
     difference = session.engine.executions.diff(*names)
-    if arguments.json:
-        out_json(difference)
-    else:
-        for line in _lines(session, difference):
-            out(line)
+    out_result(arguments, difference, _lines(session, difference))
     return SAME if difference["same"] else DIFFER
 
 

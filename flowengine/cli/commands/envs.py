@@ -12,7 +12,15 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many, one_of, section
 from flowengine.cli.sandbox_shell import run_lines, talk
 from flowengine.cli.session import CliSession, session_command
-from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json, writing
+from flowengine.cli.terminal.output import (
+    err,
+    first_line,
+    is_terminal,
+    out,
+    out_json,
+    out_result,
+    writing,
+)
 from flowengine.cli.views.environments import NAME, details, rows
 from flowengine.engines.declared_environments import DeclaredEnvironments
 from flowengine.engines.infos import ScreenInfo
@@ -30,13 +38,7 @@ flowengine envs list 01k8xq3zn3m0""",
 )
 def envs_list_command(session: CliSession, arguments: Namespace) -> None:
     environments = session.engine.open_environments(arguments.execution)
-    if arguments.json:
-        out_json(environments)
-    elif not environments:
-        err("no environments are open")
-    else:
-        for line in rows(environments):
-            out(line)
+    out_result(arguments, environments, rows(environments), "no environments are open")
 
 
 @session_command(
@@ -60,11 +62,7 @@ def envs_show_command(session: CliSession, arguments: Namespace) -> None:
     if arguments.look:
         return _look(session, arguments)
     environment = session.engine.open_environment(arguments.environment)
-    if arguments.json:
-        out_json(environment)
-    else:
-        for line in details(environment):
-            out(line)
+    out_result(arguments, environment, details(environment))
 
 
 def _look(session: CliSession, arguments: Namespace) -> None:
@@ -78,11 +76,7 @@ def _look(session: CliSession, arguments: Namespace) -> None:
             raise UsageError(f"{screen['environment']} has no picture", hint="leave out --picture")
         with writing(file):
             file.write_bytes(b64decode(screen["screen"]["picture"]))
-    if arguments.json:
-        out_json(screen)
-    else:
-        for line in _lines(screen, file):
-            out(line)
+    out_result(arguments, screen, _lines(screen, file))
 
 
 def _lines(found: ScreenInfo, file: Path | None) -> Iterator[str]:

@@ -63,12 +63,8 @@ def _save_all(session: CliSession, execution: str, files: list[KeptFile]) -> Non
     saved = []
     for file, path in targets.items():
         try:
-            _save(
-                session.engine.executions.download(execution, file.sha256),
-                file,
-                path,
-                arguments.force,
-            )
+            parts = session.engine.executions.download(execution, file.sha256)
+            _save(parts, file, path, arguments.force)
         except NotFound as error:
             if arguments.files:
                 raise

@@ -13,7 +13,7 @@ from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, one_of, section
 from flowengine.cli.session import CliSession, session_command
-from flowengine.cli.terminal.output import err, flush, out, out_json, out_table, when
+from flowengine.cli.terminal.output import err, flush, out, out_json, out_result, out_table, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.engines.infos import DeployedInfo, ScheduledStart, StartInfo
 from flowengine.errors import InputError
@@ -173,13 +173,8 @@ def _schedules(session: CliSession, arguments: Namespace) -> int:
     starts = [start for start in change(arguments.flow) if "schedule" in start]
     if not starts:
         _facts(session, arguments.flow)
-    if arguments.json:
-        out_json(starts)
-        return 0
-    for start in starts:
-        out(_started_by(start))
-    if not starts:
-        err(f"{arguments.flow} has no schedules")
+    nothing = f"{arguments.flow} has no schedules"
+    out_result(arguments, starts, map(_started_by, starts), nothing)
     return 0
 
 

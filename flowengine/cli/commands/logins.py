@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from flowengine.cli.login_page import log_in_ahead
 from flowengine.cli.parsing.declared import arg, command, many, one_of, section
-from flowengine.cli.terminal.output import err, out_json, out_table, when
+from flowengine.cli.terminal.output import err, out_json, out_result, table, when
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.addresses import execution_of
 from flowengine.kernel.notation.times import format_time
@@ -54,17 +54,15 @@ def logins_command(arguments: Namespace) -> None:
         }
         for login in kept
     ]
-    if arguments.json:
-        return out_json(views)
-    if not views:
-        return err("there are no logins: a flow asks for one when it needs it")
     rows = [
         [login.url, login.user, " ".join(login.requested) or "-",
          when(format_time(int(login.created * 1000))),
          _until(login.expires, renewed="refresh_token" in (login.token or {}))]
         for login in kept
     ]  # fmt: skip
-    out_table(rows, "SERVER", "USER", "SCOPES", "SINCE", "EXPIRES")
+    nothing = "there are no logins: a flow asks for one when it needs it"
+    head = ["SERVER", "USER", "SCOPES", "SINCE", "EXPIRES"]
+    return out_result(arguments, views, table(rows, head), nothing)
 
 
 def _add(arguments: Namespace) -> None:

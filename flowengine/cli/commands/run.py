@@ -64,9 +64,7 @@ def run_command(arguments: Namespace) -> int:
             return _report_id(session, execution)
         warn_of_host_steps(session, flow)
         return drive(
-            session,
-            lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels),
-            ask=not arguments.no_interactive,
+            session, lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels)
         )
 
 

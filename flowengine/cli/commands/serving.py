@@ -298,33 +298,22 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
     arguments.linger = 0.0  # a waiting execution makes room for others
     with CliSession(arguments, named=True) as session, session.engine.guarded():
         concurrency = arguments.concurrency or CONCURRENCY
-
-        def report(taken: TakenExecution) -> None:
-            _report(log, taken, session.engine.trace_of(taken.due.execution))
-
-        def report_start(start: ScheduledStart) -> None:
-            _report_start(log, start)
-
+        engine = session.engine
         worker = Worker(
-            session.engine,
+            engine,
             concurrency=concurrency,
             per_flow=arguments.per_flow,
-            tell=report,
-            tell_start=report_start,
+            tell=lambda taken: _report(log, taken, engine.trace_of(taken.due.execution)),
+            tell_start=partial(_report_start, log),
         )
 
         def begun() -> None:
             offers, wakes = _offers(arguments), _WAKES[worker.by_reports]
             log("started", store=session.place, concurrency=concurrency, offers=offers, wakes=wakes)
 
-        async def work(stopping: asyncio.Event) -> None:
-            await worker.work(stopping, drain=arguments.drain, on_start=begun)
-
-        def measures() -> list[Measure]:
-            return measured(worker, session.engine)
-
+        measures = partial(measured, worker, engine)
         async with _answering(arguments, log, lambda: worker.is_ready, measures):
-            await until(work, log)
+            await until(partial(worker.work, drain=arguments.drain, on_start=begun), log)
 
 
 def _report(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:

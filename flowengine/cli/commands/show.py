@@ -20,6 +20,7 @@ from flowengine.cli.terminal.output import (
     marked_lines,
     out,
     out_json,
+    out_result,
     paint,
     results,
     when,
@@ -83,11 +84,8 @@ def show_command(session: CliSession, arguments: Namespace) -> None:
         limit=arguments.limit,
     )
     session.make_pasted(info)
-    if arguments.json:
-        return out_json(info)
     lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
-    for line in lines:
-        out(line)
+    return out_result(arguments, info, lines)
 
 
 _WAIT_ID = re.compile("[0-9a-f]+")

@@ -52,21 +52,12 @@ def test_command(arguments: Namespace) -> int:
 
     Returns:
         0 if all have passed, 1 if one has failed, 3 if a file is not valid.
-    """
-    if arguments.execution is not None:
-        return record_case(arguments)
-    return _play(arguments)
-
-
-def _play(arguments: Namespace) -> int:
-    """Run the cases and return the exit code.
-
-    Returns:
-        As `run`.
 
     Raises:
         UsageError: No case has this name.
     """
+    if arguments.execution is not None:
+        return record_case(arguments)
     reports: list[SuiteReport] = []
     broken: list[tuple[str, FlowFileError]] = []
     wanted = None if arguments.case is None else lambda name: arguments.case in name

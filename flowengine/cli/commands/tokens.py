@@ -10,7 +10,7 @@ from typing import Any
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many, section
 from flowengine.cli.session import CliSession, session_command
-from flowengine.cli.terminal.output import err, out, out_json, out_table, when
+from flowengine.cli.terminal.output import err, out, out_json, out_result, table, when
 from flowengine.flow.export.yaml_text import inline
 from flowengine.server.records import ServerRecords, server_folder, token_view
 from flowengine.server.rights import Access, access_of
@@ -85,16 +85,14 @@ def tokens_list_command(session: CliSession, arguments: Namespace) -> None:
     else:
         with closing(_records(session)) as records:
             views = [token_view(token, int(time.time() * 1000)) for token in records.tokens()]
-    if arguments.json:
-        return out_json(views)
-    if not views:
-        return err("no tokens exist: flowengine tokens create NAME")
     rows = [
         [view["name"], view["user"], view["status"], view.get("role", "-"), " ".join(view["flows"]),
          when(view.get("expires_at", "-")), when(view.get("used_at", "-"))]
         for view in views
     ]  # fmt: skip
-    out_table(rows, "NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED")
+    head = ["NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED"]
+    nothing = "no tokens exist: flowengine tokens create NAME"
+    out_result(arguments, views, table(rows, head), nothing)
 
 
 @session_command(

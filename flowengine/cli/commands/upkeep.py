@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
+from itertools import chain
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, many
 from flowengine.cli.session import CliSession, session_command
-from flowengine.cli.terminal.output import out, out_json, out_text
+from flowengine.cli.terminal.output import out, out_json, out_result, out_text
 from flowengine.cli.views.environments import examined
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.python.extras import models_missing
@@ -33,12 +34,9 @@ def doctor_command(arguments: Namespace) -> None:
 
     with tempfile.TemporaryDirectory() as folder, EnvironmentManager(folder) as manager:
         probes = manager.examine()
-    if arguments.json:
-        out_json(probes)
-    else:
-        models = models_missing() or "models of providers can be called: litellm is installed"
-        for line in (*examined(probes), "", printable(models), *_of_workers(arguments.store)):
-            out(line)
+    models = models_missing() or "models of providers can be called: litellm is installed"
+    lines = chain(examined(probes), ["", printable(models)], _of_workers(arguments.store))
+    out_result(arguments, probes, lines)
 
 
 def _of_workers(named: str | None) -> Iterator[str]:

@@ -14,20 +14,19 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NoWorker
 
 
-def drive(
-    session: CliSession, call: Callable[[], ExecutionResult | None], *, ask: bool = False
-) -> int:
-    """Drive an execution and show its progress. At a terminal, prompt for pending decisions.
+def drive(session: CliSession, call: Callable[[], ExecutionResult | None]) -> int:
+    """Drive an execution and show its progress.
+
+    At a terminal, a command that may ask prompts for pending decisions.
 
     Args:
         call: Drives it, and returns its state. None: it is not driven here.
-        ask: Ask for approvals, if this is a terminal.
 
     Raises:
         NoWorker: No worker answers, and nothing is recorded.
     """
     try:
-        result = _driven(session, call, ask=ask)
+        result = _driven(session, call)
     except NoWorker as error:
         if error.recorded is None:
             raise
@@ -70,8 +69,9 @@ def show_recorded(session: CliSession, execution: str, error: NoWorker) -> None:
 
 
 def _driven(
-    session: CliSession, call: Callable[[], ExecutionResult | None], *, ask: bool
+    session: CliSession, call: Callable[[], ExecutionResult | None]
 ) -> ExecutionResult | None:
+    ask = not getattr(session.arguments, "no_interactive", True)
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     if ask and not session.arguments.json and not session.is_served and at_terminal:
         from flowengine.cli.driving.dialogue import drive_and_ask

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import TextIOWrapper
@@ -298,6 +299,24 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
     ]
+
+
+def out_result(arguments: Namespace, value: Any, lines: Iterable[str], nothing: str = "") -> None:
+    """Write a result: as JSON with `--json`, otherwise as lines.
+
+    Args:
+        arguments: Those of the command line.
+        value: The result.
+        lines: Are read only if they are shown.
+        nothing: What is said, if given, instead of the lines of an empty result.
+    """
+    if arguments.json:
+        out_json(value)
+    elif nothing and not value:
+        err(nothing)
+    else:
+        for line in lines:
+            out(line)
 
 
 def out_table(rows: Iterable[Sequence[str]], *head: str) -> None:

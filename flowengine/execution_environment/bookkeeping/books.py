@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -101,10 +101,7 @@ class Places:
 
     def short(self) -> dict[tuple[str, ...], int]:
         """Return how many places are missing for all waiting callers, by counter."""
-        wanted: dict[tuple[str, ...], int] = {}
-        for turn in self._waiting:
-            for counter, number in self._wanted(turn).items():
-                wanted[counter] = wanted.get(counter, 0) + number
+        wanted = sum(map(self._wanted, self._waiting), Counter[tuple[str, ...]]())
         lacking = {
             counter: self._used.get(counter, 0) + number - self._most(counter)
             for counter, number in wanted.items()
@@ -146,12 +143,8 @@ class Places:
             if tell:
                 turn.granted()
 
-    def _wanted(self, turn: CapacityTurn) -> dict[tuple[str, ...], int]:
-        wanted: dict[tuple[str, ...], int] = {}
-        for place in turn.places:
-            for counter in self.counters(place):
-                wanted[counter] = wanted.get(counter, 0) + 1
-        return wanted
+    def _wanted(self, turn: CapacityTurn) -> Counter[tuple[str, ...]]:
+        return Counter(counter for place in turn.places for counter in self.counters(place))
 
     def _most(self, counter: tuple[str, ...]) -> int:
         match counter[0]:

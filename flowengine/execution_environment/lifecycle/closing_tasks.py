@@ -255,11 +255,15 @@ class ClosingTasks:
 
     async def unmount(self, instance: Instance) -> None:
         """Release the environments whose directories it used."""
-        for handle in reversed(instance.mounted):
+        await self.give_back_all(instance.mounted)
+        instance.mounted.clear()
+
+    async def give_back_all(self, handles: Sequence[Handle]) -> None:
+        """Release holds, the last one first, and wait for the closings."""
+        for handle in reversed(handles):
             closing = self.give_back(handle)
             if closing is not None:
                 await until_done(closing)
-        instance.mounted.clear()
 
     async def end_workspaces(self, scope: Scope, owner_id: str) -> None:
         """Remove the directories of an owner."""

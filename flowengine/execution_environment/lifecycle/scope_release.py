@@ -119,7 +119,7 @@ def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> ReleaseRe
     """Return the results of closings.
 
     Args:
-        ended: Openings, each with its completed closing.
+        ended: Openings, each with its closing, which is awaited.
 
     Returns:
         The ids of those that were closed, and the errors of the others.

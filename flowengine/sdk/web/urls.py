@@ -84,6 +84,14 @@ def literal(host: str) -> Address | None:
         return None
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def spelled(host: str) -> str:
     """Return a host in normal form: lower case, ASCII, an address in its usual form.
 
