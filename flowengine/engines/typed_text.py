@@ -6,31 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.engines.people.edits import declared
+from flowengine.engines.people.edits import TYPES, declared
 from flowengine.errors import InputError
 from flowengine.sdk.texts.json_values import RepeatedKeyError, read_json
 from flowengine.sdk.values.schema_types import kinds
+from flowengine.sdk.values.validation import TYPE_WORDS
 
-_JSON_TYPES: dict[type, tuple[str, ...]] = {
-    bool: ("boolean",),
-    int: ("integer", "number"),
-    float: ("number",),
-    str: ("string",),
-    list: ("array",),
-    dict: ("object",),
-    type(None): ("null",),
-}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 """A number in JSON. One that cannot be read is too large."""
 _BEGINS = ("{", "[")
-_WORDS = {
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-    "object": "a map as JSON",
-    "array": "a list as JSON",
-}
 
 
 def by_type(schema: Any, text: str, what: str, field: str) -> Any:
@@ -48,7 +32,7 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
         InputError: It is not of the declared type.
     """
     types = schema.get("type") if isinstance(schema, Mapping) else None
-    types = [types] if isinstance(types, str) else types
+    types = [types] if isinstance(types, str) else types or []
     if types == ["string"]:
         return text
     try:
@@ -60,15 +44,17 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
             return text
         if text.lstrip()[:1] in _BEGINS and {"object", "array"}.intersection(types):
             raise  # its message has the reason
-        expected = " or ".join(_WORDS.get(name, name) for name in types)
+        expected = " or ".join(TYPE_WORDS.get(name, name) for name in types)
         if {"integer", "number"}.intersection(types) and _NUMBER.fullmatch(text):
             raise InputError(
                 f"{what} must be {expected} of 64 bits, not {text}", field=field
             ) from None
-        raise InputError(f"{what} must be {expected}, not {text!r}", field=field) from None
-    if types and "string" in types and not set(_JSON_TYPES[type(value)]) & set(types):
-        return text
-    return value
+        hint = "write it as JSON" if {"object", "array"}.intersection(types) else None
+        message = f"{what} must be {expected}, not {text!r}"
+        raise InputError(message, field=field, hint=hint) from None
+    kind = TYPES[type(value)]
+    fits = not types or kind in types or (kind == "integer" and "number" in types)
+    return value if fits or "string" not in types else text
 
 
 def supplied_value(wait: Mapping[str, Any], text: str, what: str) -> Any:
@@ -110,7 +96,7 @@ def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
     old = wait.get("subject")
     for part in path.split("."):
         old = old.get(part) if isinstance(old, dict) else None
-    types = sorted(kinds(schema) or (() if old is None else _JSON_TYPES.get(type(old), ())[-1:]))
+    types = sorted(kinds(schema) or {TYPES[type(old)]} - {"bytes", "null"})
     return by_type({"type": types} if types else {}, text, f"'{path}'", path)
 
 

@@ -13,21 +13,10 @@ from typing import Any
 from flowengine.errors import InputError
 from flowengine.kernel.view import edited
 from flowengine.sdk.values.schema_types import ANY, kinds, resolve
-from flowengine.sdk.values.validation import as_plain, validate
+from flowengine.sdk.values.validation import TYPE_WORDS, as_plain, validate
 
 Schema = dict[str, Any]
-
-_ARTICLES = {
-    "boolean": "a boolean",
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "a text",
-    "array": "a list",
-    "object": "a map",
-    "bytes": "bytes",
-    "null": "null",
-}
-_TYPES = {
+TYPES = {
     bool: "boolean",
     int: "integer",
     float: "number",
@@ -37,6 +26,7 @@ _TYPES = {
     bytes: "bytes",
     type(None): "null",
 }
+"""Type of a plain value → its name in JSON Schema."""
 
 
 def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -122,7 +112,7 @@ def _converted(path: str, schema: Schema, old: Any, new: Any) -> Any:
     Raises:
         InputError: It has another type.
     """
-    kind, was = _TYPES[type(new)], _TYPES[type(old)]
+    kind, was = TYPES[type(new)], TYPES[type(old)]
     if kind in {"bytes", "string"} and (was == "bytes" or _holds_bytes(schema)):
         from base64 import b64decode, b64encode
 
@@ -138,8 +128,8 @@ def _converted(path: str, schema: Schema, old: Any, new: Any) -> Any:
         return int(new)
     if kind not in wanted:
         names = sorted(wanted, key=lambda name: name == "null")
-        expected = " or ".join(_ARTICLES[name] for name in names)
-        raise InputError(f"'{path}' is {expected} and has to stay one", field=path)
+        expected = " or ".join(TYPE_WORDS.get(name, name) for name in names)
+        raise InputError(f"'{path}' must remain {expected}", field=path)
     return new
 
 

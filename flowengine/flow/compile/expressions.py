@@ -9,7 +9,7 @@ keeps only values that an expression uses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -125,11 +125,8 @@ class Expressions:
             values = {k: self.value(v, (*loc, k), view, secrets=secrets) for k, v in data.items()}
             return map_of(values)
         if isinstance(data, list):
-            parts = [self.value(v, (*loc, i), view, secrets=secrets) for i, v in enumerate(data)]
-            if all(part.constant for part in parts):
-                return constant([part.value[1] for part in parts])
-            items = common([part.schema for part in parts])
-            return TypedValue(["list", [part.value for part in parts]], list_of(items))
+            items = (self.value(v, (*loc, i), view, secrets=secrets) for i, v in enumerate(data))
+            return list_of_values([*items])
         return constant(data)
 
     def of_type(self, data: Any, loc: Loc, view: VisibleNames, wanted: Schema) -> Value:
@@ -283,6 +280,14 @@ def parts_of(typed: TypedValue) -> dict[str, TypedValue] | None:
         return None
     types = typed.schema["properties"]
     return {key: TypedValue(part, types[key]) for key, part in value.items()}
+
+
+def list_of_values(parts: Sequence[TypedValue]) -> TypedValue:
+    """Return the list of compiled values."""
+    if all(part.constant for part in parts):
+        return constant([part.value[1] for part in parts])
+    schema = list_of(common([part.schema for part in parts]))
+    return TypedValue(["list", [part.value for part in parts]], schema)
 
 
 def map_of(parts: Mapping[str, TypedValue], schema: Schema | None = None) -> TypedValue:

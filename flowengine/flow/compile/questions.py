@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowengine.flow.compile.expressions import Expressions, TypedValue, constant, together
+from flowengine.flow.compile.expressions import (
+    Expressions,
+    TypedValue,
+    constant,
+    list_of_values,
+    together,
+)
 from flowengine.flow.compile.outcomes import counts_as
 from flowengine.flow.compile.types import BOOLEAN, UNKNOWN, Schema, VisibleNames
 from flowengine.flow.expressions.types import self_contained
@@ -51,13 +57,13 @@ def asked(
         loc = (*given.remind.loc, "every")
         parts["remind"] = together({"every": expressions.value(given.remind.every, loc, view)})
     if given.escalate:
-        parts["escalate"] = _together_list(
+        parts["escalate"] = list_of_values(
             [_escalation(expressions, escalation, view) for escalation in given.escalate]
         )
     choices = given.choices
     if given.need != 1 and not given.has("choices"):  # several people decide
         choices = [choice for choice in choices if choice.id != RESPOND]
-    parts["choices"] = _together_list([_choice(expressions, choice, view) for choice in choices])
+    parts["choices"] = list_of_values([_choice(expressions, choice, view) for choice in choices])
     if given.form is not None:
         parts["form"] = constant(with_type(given.form))
     if notifies:
@@ -152,9 +158,3 @@ def _choice(expressions: Expressions, given: Choice, view: VisibleNames) -> Type
             "comment": constant(given.comment),
         }
     )
-
-
-def _together_list(parts: list[TypedValue]) -> TypedValue:
-    if all(part.constant for part in parts):
-        return constant([part.value[1] for part in parts])
-    return TypedValue(["list", [part.value for part in parts]], {"type": "array"})
