@@ -107,8 +107,6 @@ def check_command(arguments: Namespace) -> int:
 
 def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     """Check one file, report its errors and warnings, and return them with the exit code."""
-    if path.endswith("rules.yaml"):
-        return _check_rules(path, arguments)
     flow, diagnostics, report = _checked(path)
     if report and not arguments.json:
         err_text(report)
@@ -116,7 +114,7 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
         return 3, diagnostics
     if arguments.json:
         return 3 if diagnostics and arguments.strict else 0, diagnostics
-    if arguments.print:
+    if arguments.print and flow is not None:
         model = load_source(read(path), Diagnostics())
         assert model is not None
         out_text(expanded(model).rstrip("\n"))
@@ -129,30 +127,20 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
 
 
 def _checked(path: str) -> CheckResult:
-    named = flow_named(path)
-    if isinstance(named, str):
-        return check_file(named)
+    """Check a flow, or the rules of the host, which have no compiled form."""
     try:
+        if path.endswith("rules.yaml"):
+            _, warnings, report = compile_host_rules(path)
+            return CheckResult(None, warnings, report)
+        named = flow_named(path)
+        if isinstance(named, str):
+            return check_file(named)
         flow, _, diagnostics, _ = named.compile()
     except FlowFileError as error:
+        if not error.diagnostics:
+            raise
         return CheckResult(None, error.diagnostics, error.message)
     return CheckResult(flow, diagnostics, render(diagnostics, {}))
-
-
-def _check_rules(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
-    """Check a file of rules of the host. See `_check`."""
-    try:
-        _, warnings, report = compile_host_rules(path)
-    except FlowFileError as error:
-        if not arguments.json:
-            err_text(error.message)
-        return 3, error.diagnostics
-    if report and not arguments.json:
-        err_text(report)
-    is_refused = bool(warnings) and arguments.strict
-    if not arguments.json and not arguments.quiet and not is_refused:
-        out(f"{path}: ok")
-    return 3 if is_refused else 0, warnings
 
 
 def _missing_here(compiled: CompiledFlow) -> Iterator[str]:
