@@ -16,18 +16,13 @@ from flowengine.flow.models.actions import (
     Cancel,
     Choice,
     Escalation,
-    Reminder,
     Wait,
 )
-from flowengine.flow.models.agent import Agent
 from flowengine.flow.models.base import Part
 from flowengine.flow.models.declarations import (
     Concurrency,
     Defaults,
-    Limits,
     Output,
-    Secret,
-    Signal,
     Start,
 )
 from flowengine.flow.models.flow import Budget, FlowBody, FlowModel, GeneratedBody, SharedBudget
@@ -36,13 +31,9 @@ from flowengine.flow.models.modifiers import (
     Entry,
     Every,
     Fail,
-    FirstEntry,
     Handler,
     Join,
-    Lock,
-    Loop,
     Map,
-    MapJoin,
     Next,
     Retry,
 )
@@ -51,7 +42,6 @@ from flowengine.flow.models.tool import Environment, Tool
 from flowengine.flow.source.diagnostics import Loc
 
 __all__ = [
-    "Agent",
     "Alternative",
     "Approval",
     "AskBeforeCall",
@@ -68,28 +58,20 @@ __all__ = [
     "Escalation",
     "Every",
     "Fail",
-    "FirstEntry",
     "FlowBody",
     "FlowModel",
     "GeneratedBody",
     "Handler",
     "Join",
-    "Limits",
     "Loc",
-    "Lock",
-    "Loop",
     "Map",
-    "MapJoin",
     "Next",
     "Output",
     "ParallelStep",
     "Part",
     "Pluggable",
-    "Reminder",
     "Retry",
-    "Secret",
     "SharedBudget",
-    "Signal",
     "Start",
     "Step",
     "Tool",
