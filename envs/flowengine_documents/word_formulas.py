@@ -169,10 +169,6 @@ def _matrix(element: Any) -> str:
     return rows([" & ".join(map(latex, row.iterchildren(f"{MATH}e"))) for row in matrix_rows])
 
 
-def _equations(element: Any) -> str:
-    return rows([*map(latex, element.iterchildren(f"{MATH}e"))], "aligned")
-
-
 _FORMS: Mapping[str, Callable[[Any], str]] = {
     "f": _fraction,
     "rad": _root,
@@ -184,7 +180,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "acc": _accent,
     "bar": _bar,
     "m": _matrix,
-    "eqArr": _equations,
+    "eqArr": lambda element: rows([*map(latex, element.iterchildren(f"{MATH}e"))], "aligned"),
     "sSup": _script,
     "sSub": _script,
     "sSubSup": _script,

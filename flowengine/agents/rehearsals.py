@@ -51,7 +51,7 @@ def turn(taken: TakenRound) -> Rehearsal | None:
         return Rehearsal(
             lambda reply: taken.summarized(made, replied(reply, summary)),
             asked=_asked(summary),
-            reply=_summary_of,
+            reply=lambda output: _entry({"content": output["summary"]}, output["usage"]),
         )
     if not isinstance(made, AskModel):
         return Rehearsal(lambda _: made)
@@ -92,10 +92,6 @@ def _reply_of(output: Any) -> dict[str, Plain]:
     parts = output["message"].get("provider_parts")
     entry = _entry(output["message"], output["usage"])
     return {**entry, "provider_parts": parts} if parts else entry
-
-
-def _summary_of(output: Any) -> dict[str, Plain]:
-    return _entry({"content": output["summary"]}, output["usage"])
 
 
 def _entry(message: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, Any]:

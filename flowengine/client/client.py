@@ -92,11 +92,6 @@ class ClientGroup(Generic[_AnyClient]):
         self._client: _AnyClient = client
 
 
-def _client_of(of: Any) -> Any:
-    """Return the client of a group, or the client itself."""
-    return of._client if isinstance(of, ClientGroup) else of
-
-
 class ClientMethod(Generic[_Args, _Result, _Awaited]):
     """A method of both clients: plain, or for an event loop.
 
@@ -124,7 +119,8 @@ class ClientMethod(Generic[_Args, _Result, _Awaited]):
         """Return the method of a client."""
         if of is None:
             return self
-        return wraps(self._function)(partial(self._call, _client_of(of)))
+        client = of._client if isinstance(of, ClientGroup) else of
+        return wraps(self._function)(partial(self._call, client))
 
 
 def operation(

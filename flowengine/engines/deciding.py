@@ -325,7 +325,7 @@ def page_of_waits(
             stored_wait_view(wait)
             for wait in page.items
             if (assignee is None or _is_mine(wait, assignee, settings))
-            and not (wanted["execution"] is None and _is_message(wait))
+            and (wanted["execution"] or not wait.record.get("chat") or wait.record["kind"] != "ask")
         ],
         page.next,
     )
@@ -337,11 +337,6 @@ def _is_mine(wait: ListedWait, user: str, settings: Settings) -> bool:
         return False
     is_free = wait.record.get("claimed_by") in (None, user) and user not in wait.journaled
     return not wait.open or is_free
-
-
-def _is_message(wait: ListedWait) -> bool:
-    """Return whether a wait is for the next message of a conversation (`chat`)."""
-    return bool(wait.record.get("chat")) and wait.record["kind"] == "ask"
 
 
 def answer_questions(host: Host, result: ExecutionResult, choice: str, who: Actor) -> bool:

@@ -128,10 +128,6 @@ _UNITS = (
 )
 """Lengths of the time that one bar stands for (ms)."""
 _SLOW = 0.95
-MOST_COUNTED = 1000
-"""Newest executions whose outcomes and durations are shown."""
-_AT_ONCE = 500
-"""Executions that are read at once."""
 
 
 class ChartPart(NamedTuple):
@@ -259,16 +255,3 @@ def _took(group: Iterable[tuple[int, str]]) -> list[int]:
 def share_of(took: Sequence[int], share: float) -> int:
     """Return the duration that a share of some, in order of their size, does not exceed."""
     return took[min(int(len(took) * share), len(took) - 1)]
-
-
-def newest(call: ApiCall, flow: str) -> list[Any]:
-    """Return the newest executions of a flow, as a list has them."""
-    items: list[Any] = []
-    after = None
-    while len(items) < MOST_COUNTED:
-        page = call.engine.executions.list(flow=flow, limit=_AT_ONCE, after=after)
-        items += page.items
-        after = page.next
-        if after is None:
-            break
-    return items

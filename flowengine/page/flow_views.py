@@ -20,7 +20,7 @@ from flowengine.flow.export.definition import definition
 from flowengine.flow.schedules import NoSchedule, Schedule
 from flowengine.kernel.notation.addresses import around, steps_in
 from flowengine.kernel.notation.times import format_time, parse_time
-from flowengine.page.execution_list import MOST_COUNTED, charts, durations, newest, share_of
+from flowengine.page.execution_list import charts, durations, listed, share_of
 from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.looks import duration, now
@@ -28,7 +28,7 @@ from flowengine.page.view import PageView, checked, with_error
 from flowengine.server import executions
 from flowengine.server import flows as deployed_flows
 from flowengine.server.calls import ApiCall, deployed_flow, flow_of_execution
-from flowengine.server.models import FlowsQuery, StartBody, TriggerBody
+from flowengine.server.models import LARGEST_PAGE, FlowsQuery, StartBody, TriggerBody
 from flowengine.server.rights import Right
 
 # The names of steps, and the graph of a flow, as the page embeds it.
@@ -253,8 +253,10 @@ def _flow(
             "sees_content": call.may(Right.CONTENT, flow["flow"]),
             "versions": call.engine.flows.versions(flow["flow"]),
             "starts": [_with_times(item) for item in call.engine.flows.starts(flow["flow"])],
-            "charts": charts(newest(call, flow["flow"]), now()),
-            "counted": MOST_COUNTED,
+            "charts": charts(
+                listed(call, {"flow": flow["flow"]}, None, LARGEST_PAGE)["items"], now()
+            ),
+            "counted": LARGEST_PAGE,
             "graph": graph(call.engine.flows.kept(flow["hash"]), {}),
         },
         error,

@@ -64,7 +64,7 @@ class OidcProvider:
         now: Callable[[], float] = monotonic,
     ) -> None:
         self._rules = rules
-        self._read = read or _read
+        self._read = read or answer_of
         self._now = now
         self._keys: dict[str | None, PyJWK] = {}
         self._asked: float | None = None
@@ -188,12 +188,9 @@ def is_protected(url: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
 
 
-def _read(url: str) -> Any:
-    """Return the JSON at an address. See `answer_of`."""
-    return answer_of(url, None, {})
-
-
-def answer_of(url: str, fields: Mapping[str, str] | None, headers: Mapping[str, str]) -> Any:
+def answer_of(
+    url: str, fields: Mapping[str, str] | None = None, headers: Mapping[str, str] = {}
+) -> Any:
     """Return the JSON that an address answers, to a form if there are fields.
 
     Redirects are not followed: keys and tokens come from the named address.

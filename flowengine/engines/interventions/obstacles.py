@@ -237,7 +237,8 @@ class _Looker:
                 if key in one
             ]  # fmt: skip
             write = {"values": {"inputs": {name: "VALUE"}}}
-            if not values or (values[0] is schema.get("default") and _is_computed(p.new, name)):
+            computed = {default for default, _ in p.new.flows[0].defaults}
+            if not values or (values[0] is schema.get("default") and name in computed):
                 free = [old for old in given if old not in p.new.flows[0].inputs]
                 self._add("input", name, "the execution has none with this name", write, free)
                 continue
@@ -283,10 +284,6 @@ class _Looker:
         before = self.found.get((what, name))
         if before is None or (before.write is not None and write is None):
             self.found[what, name] = Obstacle(what, name, why, write, list(fits))
-
-
-def _is_computed(graph: Graph, name: str) -> bool:
-    return any(name == default for default, _ in graph.flows[0].defaults)
 
 
 def _without_default(schema: Any) -> Any:

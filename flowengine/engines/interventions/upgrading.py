@@ -49,14 +49,11 @@ def order_obstacles(p: Pairing, state: State, ran: Collection[str]) -> list[Obst
     for scope in state["scopes"].values():
         body = p.bodies.get(scope["body"])
         if body is not None:
-            live = [step for act, step in scope["live"].items() if _is_there(state, act)]
+            acts = state["acts"]
+            live = [step for act, step in scope["live"].items() if not acts[act].get("left_early")]
             found += _put_back(p, scope, body, live, ran)
             found += _starving(p, scope, body, live)
     return [Obstacle("step", name, why, None, []) for name, why in dict(found).items()]
-
-
-def _is_there(state: State, act: int) -> bool:
-    return not state["acts"][act].get("left_early")
 
 
 def _put_back(
