@@ -60,16 +60,6 @@ def test_a_payload_of_any_size_may_come_byte_by_byte(size: int, to: bytes) -> No
     assert got == [LinkMessage({"id": 1, "text": "é"}, payload)]
 
 
-def test_frames_may_be_cut_at_every_byte() -> None:
-    sealer, opener = pair()
-    sent = [({"id": n, "text": "aé€😀"}, "aé€😀".encode() * n) for n in range(4)]
-    data = b"".join(sealer.seal(*each) for each in sent)
-
-    got = list(itertools.chain.from_iterable(opener.feed(bytes([byte])) for byte in data))
-
-    assert got == [LinkMessage(*each) for each in sent]
-
-
 @pytest.mark.parametrize(
     "data",
     [

@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flowengine_envs.inside import killing
 from flowengine_envs.link import bootstrap, channel, frames
-from flowengine_envs.link.parts import read
 from tests.alive import alive, state
 from tests.envs.raw import PYTHON, Raw
 from tests.replacing import Limits
@@ -188,25 +184,6 @@ def test_calls_wait_their_turn_or_are_refused(supervisor: Raw) -> None:
     assert supervisor.last(waiting).header["value"] == "second"
 
 
-def test_output_of_the_code_comes_while_it_runs(supervisor: Raw, tmp_path: Path) -> None:
-    code = "import os, time\nprint(1)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint(2)"
-    id = supervisor.python(code)
-
-    supervisor.until(lambda header: header.get("stream") == "stdout")  # otherwise it never ends
-    (tmp_path / "go").touch()
-
-    assert supervisor.last(id).header["streams"]["stdout"]["total"] == 4
-    assert supervisor.said(id)["stdout"].endswith(b"2\n")
-
-
-def test_a_program_that_cannot_be_started_is_told_apart(supervisor: Raw) -> None:
-    missing = supervisor.last(supervisor.run(["no-such-program"])).header
-    no_folder = supervisor.last(supervisor.run(["true"], cwd="/no/such/folder")).header
-
-    assert (missing["failed"], missing["exit_code"]) == (2, None)
-    assert no_folder["failed"] == 2
-
-
 def test_what_a_killed_keeper_leaves_is_ended(supervisor: Raw, tmp_path: Path) -> None:
     """A program may kill its keeper, but does not escape by it."""
     script = "setsid sleep 1000 & echo $! > pid; kill -9 $PPID; sleep 1000"
@@ -228,15 +205,6 @@ def test_a_sandbox_waits_for_no_module_that_is_not_needed() -> None:
 
 def test_what_is_sent_names_no_folder_of_this_machine() -> None:
     assert str(Path(bootstrap.__file__).parent).encode() not in bootstrap.supervisor()
-
-
-def parts(program: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the two parts of a supervisor's program: its modules' sources, and their bytecode."""
-    source = io.BytesIO(program)
-    head, bytecode = read(source.read), read(source.read)
-    assert head is not None
-    assert bytecode is not None
-    return json.loads(head), bytecode
 
 
 def test_modules_of_the_supervisor_parse_on_python_3_9() -> None:
