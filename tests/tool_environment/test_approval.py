@@ -205,7 +205,7 @@ def edit(**args: Any) -> dict[str, Any]:
         ({"approved": True, "feedback": "x" * 1_000_000}, "feedback"),
         ({"approved": True, "surplus": 1}, "surplus"),
         (edit(name="Ana", x="y"), "'x'"),
-        (edit(name=7), "'name' is a text"),
+        (edit(name=7), "'name' must remain text"),
         (edit(), "does not fit"),
     ],
 )
