@@ -73,7 +73,6 @@ def test_a_named_store_that_is_not_there_is_an_error_and_an_absent_default_is_em
         ("flows schedule x --now --until 1d", "--until needs --since"),
         ("list --counts --status failed", "--status does not work with --counts"),
         ("test --name a", "--name needs --from"),
-        ("test --from x --case a", "--case does not work with --from"),
         ("eval e.yaml --name a", "--name needs --from"),
         ("eval e.yaml --from x --junit a.xml", "--junit does not work with --from"),
         ("tokens create x --content", "--content needs --role"),

@@ -18,14 +18,3 @@ def test_it_hands_over_looks_up_and_asks_before_it_pays(flowengine: Shell) -> No
     assert done.out == "answer: Your invoice was too high; the refund is on its way.\nby: billing\n"
     paid = flowengine("show", wait["execution"], "--step", wait["address"])
     assert "60.00 EUR go back for invoice 4711" in paid.out
-
-
-# Shows M13
-def test_its_graph_has_models_tools_and_handoffs(flowengine: Shell) -> None:
-    drawn = flowengine("graph", HERE / "triage.yaml", "--format", "mermaid").out
-
-    assert "agent desk" in drawn
-    assert "python billing:refund" in drawn
-    assert "step_billing --o flow_1_step_refund" in drawn
-    for one, other in (("desk", "billing"), ("billing", "desk")):
-        assert f"flow_1_step_{one} --> flow_1_step_{other}" in drawn

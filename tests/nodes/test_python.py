@@ -6,12 +6,14 @@ import hashlib
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowengine.kernel.graph.compiled import SecretText
-from flowengine.sdk.python.imported_modules import parse
+from flowengine.sdk.python.imported_modules import import_function, parse
 
 from .conftest import Bench
 
@@ -235,6 +237,16 @@ def test_bound_secret_reaches_the_function_and_nothing_else(
     assert error["message"] == "ada has ***"
     assert "s3cr3t" not in str(error)
     assert missing["type"] == "SecretMissing"
+
+
+def test_a_module_that_another_thread_imports_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.2)\nact = lambda: 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with ThreadPoolExecutor(8) as threads:
+        found = threads.map(lambda _: import_function("slow_to_import:act", "/")(), range(8))
+        assert [*found] == [1] * 8
 
 
 def test_source_is_read_while_a_finalizer_that_reads_source_is_due() -> None:

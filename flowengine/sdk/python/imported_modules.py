@@ -87,7 +87,11 @@ def import_module_of(function: str, folder: str | None) -> ModuleType:
     beside = folder is not None and is_beside(module_name.partition(".")[0], folder)
     full_name = f"{_package(folder)}.{module_name}" if folder and beside else module_name
     try:
-        return _running(module_name, folder) or _import(full_name)
+        running = _running(module_name, folder)
+        if running is sys.modules[MAIN]:
+            return running
+        # Also one that is known already: another thread may still be importing it.
+        return _import(full_name if running is None else module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{full_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but a module that it imports does not
