@@ -131,11 +131,11 @@ class Actions:
             info.given, Wait | Approval | Fail | Cancel
         )
         runs = calls and info.given != ASK
-        has_place = info.action == "call" or works_in_environment(info.action)
         acts = calls or info.action in {"group", "parallel"}
         refused = {
             "environments": model.environments is not None and not calls,
-            "in": model.in_ is not None and not has_place,
+            "in": model.in_ is not None
+            and not (info.action == "call" or works_in_environment(info.action)),
             "needs": bool(model.needs) and not runs,
             "effect": model.has("effect") and not acts,
             "on_crash": model.has("on_crash") and not acts,
