@@ -96,7 +96,7 @@ def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
     old = wait.get("subject")
     for part in path.split("."):
         old = old.get(part) if isinstance(old, dict) else None
-    types = sorted(kinds(schema) or {TYPES[type(old)]} - {"bytes", "null"})
+    types = sorted(kinds(schema) or {TYPES.get(type(old), "null")} - {"bytes", "null"})
     return by_type({"type": types} if types else {}, text, f"'{path}'", path)
 
 

@@ -71,7 +71,8 @@ def _refuse_extension(code: int, data: bytes) -> None:
     raise ValueError(f"extension type {code} is not in the closed set of types")
 
 
-_packer = msgpack.Packer(use_bin_type=True, strict_types=True)
+_new_packer = partial(msgpack.Packer, use_bin_type=True, strict_types=True)
+_packer = _new_packer()
 _copied = partial(msgpack.unpackb, ext_hook=_refuse_extension, max_ext_len=0)
 
 
@@ -85,11 +86,12 @@ class TextPosition(NamedTuple):
     """The length in bytes."""
 
 
-def pack(value: Any) -> bytes:
+def pack(value: Any, extension: Callable[[Any], Any] | None = None) -> bytes:
     """Return plain data as bytes. Equal data in the same order always yields the same bytes.
 
     Args:
         value: An event, a state, or any other plain data.
+        extension: Encodes other values. None: they are refused.
 
     Returns:
         One msgpack value.
@@ -101,9 +103,11 @@ def pack(value: Any) -> bytes:
     try:
         # The packer accepts one more level than the unpacker. Packing the value inside a list,
         # which is removed again, prevents writing unreadable data.
-        listed: bytes = _packer.pack([value])
+        packer = _packer if extension is None else _new_packer(default=extension)
+        listed: bytes = packer.pack([value])
     except (TypeError, ValueError, OverflowError) as error:
-        where, what = _find_unstorable(value) or ("", str(error))
+        found = None if extension is not None else _find_unstorable(value)
+        where, what = found or ("", str(error))
         raise InputError(
             f"a value cannot be stored: {where or 'it'} is {what}",
             field=where,

@@ -228,6 +228,7 @@ class _Looker:
         """Check that each input of the new flow has a value that fits."""
         p = self._p
         given = self._state["inputs"]
+        computed = {default for default, _ in p.new.flows[0].defaults}
         for name, schema in p.new.flows[0].inputs.items():
             values = [
                 one[key]
@@ -237,7 +238,6 @@ class _Looker:
                 if key in one
             ]  # fmt: skip
             write = {"values": {"inputs": {name: "VALUE"}}}
-            computed = {default for default, _ in p.new.flows[0].defaults}
             if not values or (values[0] is schema.get("default") and name in computed):
                 free = [old for old in given if old not in p.new.flows[0].inputs]
                 self._add("input", name, "the execution has none with this name", write, free)

@@ -46,10 +46,10 @@ def order_obstacles(p: Pairing, state: State, ran: Collection[str]) -> list[Obst
         ran: Names of the steps that have ended.
     """
     found: list[tuple[str, str]] = []
+    acts = state["acts"]
     for scope in state["scopes"].values():
         body = p.bodies.get(scope["body"])
         if body is not None:
-            acts = state["acts"]
             live = [step for act, step in scope["live"].items() if not acts[act].get("left_early")]
             found += _put_back(p, scope, body, live, ran)
             found += _starving(p, scope, body, live)

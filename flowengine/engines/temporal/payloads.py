@@ -34,7 +34,7 @@ from flowengine.engines.temporal.keys import Keys, keys, no_key
 from flowengine.engines.temporal.objects import VARIABLE, Objects
 from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, StoreError
 from flowengine.journal import records
-from flowengine.journal.encoding import unpack
+from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.store import MovedWorkspace
 
 T = TypeVar("T")
@@ -83,13 +83,10 @@ def packed(value: Any) -> bytes:
     """Return data as bytes, in which records and errors of stores are kept as such.
 
     Raises:
-        InputError: It contains something else that is not plain data.
+        InputError: It contains something else that is not plain data, or is too large or nested too
+            deeply.
     """
-    try:
-        data: bytes = msgpack.packb(value, strict_types=True, default=_as_extension)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"a value cannot be sent to Temporal: {error}") from None
-    return data
+    return pack(value, _as_extension)
 
 
 def unpacked(data: bytes) -> Any:
@@ -113,7 +110,7 @@ def _as_extension(value: Any) -> Any:
         return msgpack.ExtType(_ERROR, packed([name, value.message, hints, shown]))
     if isinstance(value, tuple):
         return [*value]
-    raise TypeError(f"{name} is not plain data")
+    raise TypeError(f"a {name}")
 
 
 def _of_extension(code: int, data: bytes) -> Any:
