@@ -144,7 +144,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_a_crash_in_an_intervention_leaves_nothing_reserved",
         ),
         "engines/test_shared_locks": (
-            "test_a_crash_at_any_write_loses_and_doubles_no_lock",
             "test_a_crash_at_any_write_of_a_start_blocks_no_later_one",
             "test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait",
         ),

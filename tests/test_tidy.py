@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.in_temporal import LEFT_OUT, OF_KINDS, REASONS
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 BINARY = {
     ".pdf",
     ".docx",
@@ -104,3 +107,14 @@ def test_no_file_is_empty_large_or_a_link() -> None:
             wrong.append(f"{name}: {path.stat().st_size} bytes: make it smaller")
 
     assert wrong == []
+
+
+def test_listed_exceptions_of_temporal_are_names_of_tests() -> None:
+    for module, test in REASONS:
+        text = (TESTS / f"{module}.py").read_text()
+        assert f"def {test.partition('[')[0]}(" in text, (module, test)
+    for module, tests in OF_KINDS.items():
+        text = (TESTS / f"{module}.py").read_text()
+        assert all(f"def {test}(" in text for test in tests), module
+    for module in LEFT_OUT:
+        assert (TESTS / f"{module}.py").exists(), module

@@ -48,15 +48,13 @@ from tests.command_line import flowengine
 from tests.engines.conftest import Temporal
 from tests.engines.temporal_server import RunningWorker, StoreNamed, command_line
 from tests.engines.world import host_of, until
-from tests.flow.examples import FILES, compiled
-from tests.in_temporal import LEFT_OUT, OF_KINDS, REASONS
+from tests.flow import examples
 from tests.replacing import Limits
 from tests.testing.random_flows import Author
 
 pytestmark = pytest.mark.endurance
 
 WELCOME = Path(__file__).parents[2] / "examples" / "welcome.yaml"
-TESTS = Path(__file__).parents[1]
 PAGE = Path(__file__).parents[2] / "docs" / "temporal.md"
 HEAD = "flowengine: 1\nid: f\n"
 RANDOM_FLOWS = 100
@@ -976,19 +974,8 @@ def check_began(engine: Engine, id: str) -> None:
 
 @pytest.mark.endurance(sample=1)
 def test_every_example_runs() -> None:
-    for path in FILES:
-        check_supported(compiled(path).flow)
-
-
-def test_listed_exceptions_are_names_of_tests() -> None:
-    for module, test in REASONS:
-        text = (TESTS / f"{module}.py").read_text()
-        assert f"def {test.partition('[')[0]}(" in text, (module, test)
-    for module, tests in OF_KINDS.items():
-        text = (TESTS / f"{module}.py").read_text()
-        assert all(f"def {test}(" in text for test in tests), module
-    for module in LEFT_OUT:
-        assert (TESTS / f"{module}.py").exists(), module
+    for path in examples.FILES:
+        check_supported(examples.compiled(path).flow)
 
 
 @pytest.mark.parametrize("text", ["one", "one:short", ":" + "A" * 88, "one:" + "A" * 88 + ",two"])
