@@ -63,9 +63,9 @@ def read_snapshot(
         return AtSnapshot(hash, graph, new_state(), 0, journal[:until])
     number, packed = loaded.snapshot
     with Sound(f"the stored data of execution {execution}"):
-        state, _ = lists.load(packed, loaded.lists)
+        state, _, form = lists.load(packed, loaded.lists)
         check_state(state, new_state(), f"the snapshot of execution {execution}")
-    tail, graph = unpacked(execution, loaded.tail), flows.by_hash(hash).graph
+    tail, graph = unpacked(execution, loaded.tail), flows.by_hash(form).graph
     return AtSnapshot(hash, graph, state, number, tail)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from flowengine.engines.attempts.printed import Printed
 from flowengine.engines.attempts.serialization import StoredValue
 from flowengine.engines.executions.calls import uncertain_call
-from flowengine.engines.executions.growing_lists import STORED, GrowingLists, Read
+from flowengine.engines.executions.growing_lists import FLOW, STORED, GrowingLists, Read
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows, unpacked, walk
 from flowengine.engines.executions.outer_attempts import OuterAttempt
 from flowengine.engines.executions.parts import (
@@ -245,7 +245,7 @@ class Execution:
         self._forget()
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
-            self.state, self.stored = self._lists.load(packed, loaded.lists)
+            self.state, self.stored, _ = self._lists.load(packed, loaded.lists)
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
         self._ids = self.state["last"] + self.state["inner"]
@@ -634,7 +634,8 @@ class Execution:
         Args:
             number: Number of the events that it includes.
         """
-        state: Mapping[str, Any] = {**self.state, STORED: self.stored}
+        also = {STORED: self.stored, FLOW: self.linked.hash}
+        state: Mapping[str, Any] = {**self.state, **also}
         lists: Sequence[ListPart] = ()
         if self.linked.grows:
             state, lists = self._lists.split(self.linked.graph, state)

@@ -32,6 +32,8 @@ LEFT_OUT = "lists"
 """Key of a packed state with the lists that it leaves out, each with its length."""
 STORED = "stored"
 """Key of a packed state with the bytes of the events before it."""
+FLOW = "flow"
+"""Key of a packed state with the hash of the flow that the execution ran."""
 _GAP = 8
 """Number of unneeded events to read if that saves a query."""
 
@@ -84,7 +86,7 @@ class GrowingLists:
         lengths = {name: len(items) for name, items in lists.items()}
         return {**_without(state, lists), LEFT_OUT: lengths}, parts
 
-    def load(self, snapshot: bytes, parts: Sequence[ListPart]) -> tuple[State, int]:
+    def load(self, snapshot: bytes, parts: Sequence[ListPart]) -> tuple[State, int, str]:
         """Return the state of a snapshot, with the lists that it leaves out.
 
         Args:
@@ -92,14 +94,14 @@ class GrowingLists:
             parts: All stored parts.
 
         Returns:
-            The state, and the bytes of the events before.
+            The state, the bytes of the events before, and the hash of the flow.
         """
         with CollectedLater():  # all that is made here stays referenced
             packed: Any = unpack(snapshot)
-        stored = packed.pop(STORED)
+        stored, hash = packed.pop(STORED), packed.pop(FLOW)
         state: State = packed
         self._join(state, parts)
-        return state, stored
+        return state, stored, hash
 
     def _join(self, state: Any, parts: Sequence[ListPart]) -> None:
         lengths: dict[str, int] = state.pop(LEFT_OUT, {})

@@ -323,7 +323,7 @@ def _set_snapshot(
 ) -> None:
     """Add a snapshot, and write the new parts of the lists that it leaves out.
 
-    Earlier snapshots are of no use after their lists or the flow have changed.
+    Earlier snapshots are of no use after their lists have changed.
     """
     seq, state = snapshot
     cut = 0
@@ -332,7 +332,7 @@ def _set_snapshot(
         if part.items:
             row = (number, part.name, part.first, list_sum(part), part.items)
             connection.execute(queries.ADD_TO_LIST, row)
-    if append.moved is not None or cut:
+    if cut:
         connection.execute(queries.FORGET_SNAPSHOTS, (number,))
     connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
 

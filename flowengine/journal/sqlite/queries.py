@@ -110,7 +110,7 @@ SET_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (execution, seq, sum, state) VA
 """Insert the newest snapshot."""
 
 FORGET_SNAPSHOTS = "DELETE FROM snapshots WHERE execution = ?"
-"""Delete the snapshots from which the lists or the flow of an execution have parted."""
+"""Delete the snapshots from which the lists of an execution have parted."""
 
 CUT_LIST = "DELETE FROM lists WHERE execution = ? AND name = ? AND first >= ?"
 """Delete the replaced part of a list."""
