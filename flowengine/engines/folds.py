@@ -109,12 +109,18 @@ class Folds:
 
     def _place(self) -> None:
         """Put each step into the fold around it, in order of beginning."""
+        placed, folds = self._placed, self._folds
         for address in self._states:
-            parent = ""
-            for place in around(address):
-                if place not in self._placed:
-                    self._placed.add(place)
-                    self._folds.setdefault(parent, []).append(place)
+            # Most are directly inside what has been placed. A key may contain these characters, but
+            # no step has the address before them.
+            parent = address[: max(0, *map(address.rfind, "/[@"))]
+            inner = [address]
+            if parent not in placed:
+                parent, inner = "", around(address)
+            for place in inner:
+                if place not in placed:
+                    placed.add(place)
+                    folds.setdefault(parent, []).append(place)
                 parent = place
 
     def _urgency(self, address: str) -> int:
