@@ -68,7 +68,7 @@ outputs: {n: "${{ state.n }}"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Path:
     monkeypatch.chdir(tmp_path)
-    limits(execution, SMALLEST_TAIL=1_500)
+    limits(execution, SMALLEST_TAIL=1_000)
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "long.yaml").write_text(LONG)
     return tmp_path
