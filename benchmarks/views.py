@@ -31,7 +31,7 @@ def one(n: int) -> dict:
     """Return a record. The odd one fails while there is a file."""
     if n == 7 and os.path.exists("fail"):
         raise ValueError("seven")
-    return {"n": n, "text": f"number {n}"}
+    return {"n": n, "text": f"number {n} {os.path.exists('changed')}"}
 '''
 _CALL = "call: one, with: {n: '${{ item_index }}'}"
 
@@ -44,7 +44,8 @@ class Shape(NamedTuple):
     most: int = 10**9
     """Steps of the largest one that can be made."""
     then: str = ""
-    """What becomes of it: `retry`, `fork`, `upgrade`, or `turns` of an agent."""
+    """What becomes of it: `retry`, `fork`, `upgrade`, `change` of all results, or `turns` of an
+    agent."""
 
 
 def _chain(steps: int) -> str:
@@ -110,6 +111,7 @@ SHAPES = (
     Shape("retried", _map, then="retry"),
     Shape("forked", _groups, then="fork"),
     Shape("upgraded", _asked_map, then="upgrade"),
+    Shape("changed", _map, then="change"),
     Shape("200 turns", _agent, 401, "turns"),
 )
 
@@ -120,7 +122,7 @@ def made(folder: Path, shape: Shape, steps: int) -> tuple[str, str]:
     path = folder / "flow.yaml"
     written = shape.steps(min(steps, shape.most))
     path.write_text(f"flowengine: 1\nid: long\nlimits: {{steps: 1000000}}\n{_SUM}{written}")
-    fails = Path("fail")
+    fails, changed = Path("fail"), Path("changed")
     calls = [{"name": "one", "arguments": {"n": 1}}]
     replies: list[Any] = [*[{"calls": calls}] * 200, {"text": "Done."}]
     with (
@@ -133,14 +135,18 @@ def made(folder: Path, shape: Shape, steps: int) -> tuple[str, str]:
             return first, engine.executions.fork(first, from_step=f"{middle.address}/b").execution
         if shape.then == "retry":
             fails.touch()
-            second = engine.run(path).execution
+            failed = engine.run(path).execution
             fails.unlink()
-            return first, engine.executions.retry(second).execution
+            return first, engine.executions.retry(failed).execution
         if shape.then == "upgrade":
             path.write_text(path.read_text().replace("Fine?", "Good?"))
             engine.executions.upgrade(engine.load(path), first)
             return engine.run(path).execution, first
-        return first, engine.run(path).execution
+        if shape.then == "change":
+            changed.touch()
+        second = engine.run(path).execution
+        changed.unlink(missing_ok=True)
+        return first, second
 
 
 def measured(folder: Path, first: str, second: str) -> dict[str, float]:

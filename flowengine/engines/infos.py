@@ -273,7 +273,8 @@ class StepPair(TypedDict):
 
     address: str
     left: dict[str, Any] | None
-    """`{status, outcome, input, output, error}`. None: it did not start there."""
+    """`{status, outcome, input, output, error}`, the input only if it differs, or of the step where
+    they part. None: it did not start there."""
     right: dict[str, Any] | None
     differ: list[dict[str, Any]]
 
@@ -304,7 +305,7 @@ class Difference(TypedDict):
     """The fork, if one was forked from the other."""
     parting: Parting | None
     steps: list[StepPair]
-    """The first 200 steps that differ."""
+    """The first 200 steps that differ, with the one where they part in front."""
     more_steps: NotRequired[int]
     """How many other steps have results or inputs that are not the same, byte for byte."""
     inputs: list[dict[str, Any]]

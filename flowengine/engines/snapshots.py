@@ -58,15 +58,30 @@ def read_snapshot(
     loaded = store.load(execution, until)
     hash, lists = loaded.record.hash, GrowingLists(partial(store.events, execution))
     if loaded.snapshot is None:
-        journal = unpacked(execution, loaded.tail) if until is None else read(store, execution)
-        graph = flows.by_hash(first_form(journal, hash)).graph
-        return AtSnapshot(hash, graph, new_state(), 0, journal[:until])
+        tail = unpacked(execution, loaded.tail)
+        form = first_form(tail, "") or _first_form_after(store, execution, until) or hash
+        return AtSnapshot(hash, flows.by_hash(form).graph, new_state(), 0, tail)
     number, packed = loaded.snapshot
     with Sound(f"the stored data of execution {execution}"):
         state, _, form = lists.load(packed, loaded.lists)
         check_state(state, new_state(), f"the snapshot of execution {execution}")
     tail, graph = unpacked(execution, loaded.tail), flows.by_hash(form).graph
     return AtSnapshot(hash, graph, state, number, tail)
+
+
+def _first_form_after(store: HistoryPort, execution: str, until: int | None) -> str:
+    """Return the hash of the flow before the first upgrade from an event on. Empty: there is none.
+
+    Args:
+        store: Contains the execution.
+        execution: Full id.
+        until: Number of the event. There is no upgrade before it. None: after the last one.
+    """
+    table = None if until is None else store.steps(execution)
+    if table is None or table.is_empty:
+        later = () if until is None else store.events(execution, until)
+        return first_form(unpacked(execution, later), "")
+    return "".join(row.step for row in table.rows("id = :first"))
 
 
 def walk_since(

@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from flowengine.journal.records import OVER, StepRow
 from flowengine.journal.step_table import OWN, TABLE, StepTable, quoted, write_steps
 
-_IS_EMPTY = f"SELECT NOT EXISTS (SELECT 1 FROM steps WHERE {OWN})"
 _STEPS = f"FROM steps WHERE {OWN} AND id > :first AND since < :before ORDER BY"
 _STATES = f"""SELECT id & 0xffffffff, address, step, status,
     coalesce(ended_by < :before AND (until IS NOT NULL OR status IN ({quoted(OVER)})), 0)
@@ -25,11 +24,6 @@ _ORDERS = {
     "tokens": "tokens DESC",
     "cost": "cost DESC",
 }
-
-
-def is_empty(table: StepTable) -> bool:
-    """Return whether there are no rows, not even that of the execution."""
-    return bool(table.read(_IS_EMPTY)[0][0])
 
 
 def states(table: StepTable, before: int) -> Sequence[tuple[int, str, str, str, bool]]:

@@ -36,6 +36,7 @@ __all__ = [
     "pack_copied",
     "pack_placed",
     "pack_result",
+    "packed_result",
     "unpack",
     "unpack_placed",
 ]
@@ -163,6 +164,17 @@ def pack_result(at: int, unit: int, attempt: int, packed: bytes) -> bytes:
         number(attempt),
         packed,
     )
+
+
+def packed_result(event: bytes) -> bytes | None:
+    """Return the bytes of the value of an event that `pack_result` could have made, or None.
+
+    Args:
+        event: Any packed event.
+    """
+    if not event.startswith(_SUCCEEDED):
+        return None
+    return event[event.index(b"\xa5value") + 6 :]
 
 
 def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) -> Any:

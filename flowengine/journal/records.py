@@ -180,7 +180,8 @@ class ListPart(NamedTuple):
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled", "refused", "rejected", "expired"})
 """The statuses of steps that have ended."""
 GAVE, COMPUTED = b"", b"\xc1"
-"""In place of an output: it is the value of the event that ended the attempt, or it is nowhere."""
+"""In place of an output: it is the value of the event that ended the attempt, or it is nowhere. The
+second one is followed by its digest."""
 
 
 class StepRow(NamedTuple):
@@ -221,6 +222,8 @@ class StepRow(NamedTuple):
     """Used by the attempt, as it reported. None: it is not metered."""
     cost: int | None
     """In billionths of a dollar."""
+    input: int | None
+    """Digest of the attempt's input, which is nowhere (`digest_of`). None: it has none."""
 
 
 class Append(NamedTuple):

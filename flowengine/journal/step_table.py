@@ -13,7 +13,7 @@ TABLE = """CREATE TABLE steps (
     id INTEGER PRIMARY KEY, address TEXT NOT NULL, step TEXT NOT NULL, status TEXT NOT NULL,
     outcome TEXT, attempt INTEGER NOT NULL, started INTEGER NOT NULL, since INTEGER NOT NULL,
     began INTEGER, began_by INTEGER, ended INTEGER, ended_by INTEGER, until INTEGER, output BLOB,
-    error BLOB, notes BLOB, tokens INTEGER, cost INTEGER)"""
+    error BLOB, notes BLOB, tokens INTEGER, cost INTEGER, input INTEGER)"""
 """id is the execution's number << 32 | the row's number."""
 
 
@@ -26,6 +26,7 @@ _FIRST = "SELECT coalesce(max(number), 0) << 32 FROM executions WHERE id = ?"
 _WRITE = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(StepRow._fields))})"
 _SELECT = f"SELECT id & 0xffffffff, {', '.join(StepRow._fields[1:])} FROM steps"
 OWN = "id >= :first AND id < :first + (1 << 32)"
+_IS_EMPTY = f"SELECT NOT EXISTS (SELECT 1 FROM steps WHERE {OWN})"
 CURRENT = f"{OWN} AND id > :first AND until IS NULL"
 """The last row at each address, and perhaps others."""
 CHANGING = f"""{OWN} AND (id = :first
@@ -63,6 +64,11 @@ class StepTable:
     ) -> None:
         self.reading = reading
         self._id = id
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no rows, not even that of the execution."""
+        return bool(self.read(_IS_EMPTY)[0][0])
 
     def rows(self, where: str, **values: Any) -> list[StepRow]:
         """Return the rows for which a condition holds, in order. `:first` is the number 0."""

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from flowengine.engines.executions.step_rows import is_computed
 from flowengine.engines.inspection.steps import Steps
 from flowengine.engines.memory.store import MemoryStore
 from flowengine.engines.step_queries import steps_in_memory
 from flowengine.errors import Conflict
-from flowengine.journal.records import COMPUTED, Append, StepRow
+from flowengine.journal.records import Append, StepRow
 from flowengine.journal.step_table import StepTable, write_steps
 
 
@@ -48,7 +49,7 @@ def _plain(steps: Steps) -> dict[str, list[StepRow]]:
         address: [
             row._replace(output=steps.output(row))
             for row in steps.rows(address)
-            if row.output != COMPUTED
+            if not is_computed(row)
         ]
         for address in steps.states
     }

@@ -14,7 +14,7 @@ from flowengine.engines.executions.call_endings import shown_status
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.subjects import address_of
 from flowengine.errors import InputError
-from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.encoding import checksum, pack, unpack
 from flowengine.journal.records import COMPUTED, GAVE, OVER, StepRow
 from flowengine.journal.step_table import CHANGING, CURRENT, FIRST_INSIDE, StepTable
 from flowengine.kernel import Graph
@@ -35,7 +35,7 @@ _OF_WHOLE = REWRITES | {"warning"} | _ARRIVALS
 _MOST_ARRIVALS = 200
 """Of the execution that are noted. There may be many."""
 _NOTED = _OF_WHOLE | {"decided"}
-WHOLE = StepRow(0, "", "", "", None, 0, 0, 0, *(None,) * 10)
+WHOLE = StepRow(0, "", "", "", None, 0, 0, 0, *(None,) * 11)
 """The row of an execution to which nothing of that has happened."""
 _ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 """Statuses with which the kernel ends a step."""
@@ -143,13 +143,14 @@ class StepRows:
                 number += 1
                 self._gone.clear()
             elif kind is Run:
-                self._begin(number, event["at"], each[3], graph.nodes[each[2]].id, each[1])
+                step = graph.nodes[each[2]].id
+                self._begin(number, event["at"], each[3], step, each[1], each[5])
             elif kind is str:
                 row = self._rows[each]
                 if row[11] is not None:  # it ends between two attempts
                     row = self._add(row, number, *row[1:4], row[5], row[6], None)
                 gave = None if event["value"] is None else GAVE
-                ended = (event["at"], number, None, gave, None, row[15], None, None)
+                ended = (event["at"], number, None, gave, None, row[15], None, None, row[18])
                 self._put(_row((*row[:3], "succeeded", "ok", *row[5:10], *ended)))
             elif kind is Observation:
                 self._fold(graph, number, event, each)
@@ -191,7 +192,9 @@ class StepRows:
         else:
             self._rows[row[1]] = row
 
-    def _begin(self, number: int, at: int, address: str, step: str, attempt: int) -> None:
+    def _begin(
+        self, number: int, at: int, address: str, step: str, attempt: int, given: Any
+    ) -> None:
         """Begin an attempt.
 
         Args:
@@ -200,24 +203,29 @@ class StepRows:
             address: Of the step.
             step: Its id.
             attempt: 0: the attempts of the step are not counted.
+            given: Its input.
         """
         known, count = self._rows.get(address), 1 if attempt else 0
+        digest = None if given is None else digest_of(given)
         if known is None or known.status in OVER:
-            self._add(known, number, address, step, "running", count, self._starts(address, at), at)
-        elif known.began is None:
-            self._put(known._replace(status="running", attempt=count, began=at, began_by=number))
-        elif known.ended_by is None and attempt and known.attempt == attempt:
+            started = self._starts(address, at)
+            self._add(known, number, address, step, "running", count, started, at, digest)
+        elif known.began is None or (
             # An earlier process left its beginning to this one.
-            self._put(known._replace(status="running", began=at, began_by=number))
+            known.ended_by is None and attempt and known.attempt == attempt
+        ):
+            count = count if known.began is None else attempt
+            known = known._replace(status="running", attempt=count, began=at, began_by=number)
+            self._put(known._replace(input=digest))
         else:
             if known.ended_by is None:
                 known = known._replace(status="interrupted", ended=at, ended_by=number)
             count = known.attempt + 1 if attempt else 0
-            self._add(known, number, address, step, "running", count, known.started, at)
+            self._add(known, number, address, step, "running", count, known.started, at, digest)
 
     def _add(
         self, before: StepRow | None, number: int, address: str, step: str, status: str,
-        attempt: int, started: int, began: int | None,
+        attempt: int, started: int, began: int | None, digest: int | None = None,
     ) -> StepRow:  # fmt: skip
         """Add a row, in place of the last one at the address."""
         if before is not None:
@@ -225,7 +233,7 @@ class StepRows:
         self._last += 1
         by = None if began is None else number
         fields = (self._last, address, step, status, None, attempt, started, number, began, by)
-        row = _row((*fields, None, None, None, None, None, None, None, None))
+        row = _row((*fields, None, None, None, None, None, None, None, None, digest))
         self._put(row)
         return row
 
@@ -234,7 +242,7 @@ class StepRows:
         address, status, at = seen.address, seen.status, seen.at
         spec = graph.flow["steps"][seen.step]
         if status == "running":
-            self._begin(number, at, address, spec["id"], seen.attempt)
+            self._begin(number, at, address, spec["id"], seen.attempt, seen.input)
             return
         known, is_end = self._rows.get(address), status in _ENDS
         if known is None or known.status in OVER:
@@ -328,7 +336,21 @@ def _kept(output: Any, value: Any) -> bytes | None:
         packed = pack(output)
     except InputError:
         return COMPUTED
-    return packed if len(packed) <= _INLINE else COMPUTED
+    return packed if len(packed) <= _INLINE else COMPUTED + pack(digest_of(output))
+
+
+def is_computed(row: StepRow) -> bool:
+    """Return whether an output is in no row and in no event."""
+    return row.output is not None and row.output[:1] == COMPUTED
+
+
+def digest_of(value: Any) -> int | None:
+    """Return a number that differs for values that differ, except once in billions. None: any."""
+    try:
+        packed = pack(value)
+    except InputError:
+        return None
+    return len(packed) << 32 | checksum(packed)
 
 
 def notes_of(row: StepRow) -> list[int]:

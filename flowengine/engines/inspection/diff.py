@@ -2,81 +2,31 @@
 
 Histories are aligned by the subject of each fact - address, attempt, number of occurrences - and
 not by the position in the journal, because parallel branches may end in any order. Ids and times
-always differ and are ignored. Events discarded by `retry` are left out.
+always differ and are ignored. Bytes and digests show which facts may differ. Only of these, values
+are read or computed.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any, Literal
 
-from flowengine.engines.executions.linked_flows import apply, first_form, line, read
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
-from flowengine.journal.encoding import pack, unpack
+from flowengine.engines.inspection.facts import Fact, Facts, Key, Run
+from flowengine.journal.encoding import pack
 from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
-from flowengine.kernel import new_state
-from flowengine.kernel.commands import Observation
-from flowengine.kernel.events import Event
-from flowengine.kernel.graph.compiled import SecretText
-from flowengine.kernel.notation.addresses import wait_id
-from flowengine.kernel.state.records import State
 
-ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
+_Numbers = tuple[int | None, int | None]
+"""Number of the event of a fact on each side, if it is there."""
 MOST = 50
 """Maximum number of differing paths to list for two values."""
 MOST_STEPS = 200
 """Maximum number of differing steps to list. Others are counted."""
-_WAIT_ID = re.compile(r"\b[0-9a-f]{16}\b")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
-
-
-class Fact(NamedTuple):
-    """One recorded fact of an execution."""
-
-    address: str
-    what: str
-    """The kind of fact: `input`, `end`, `signal paid`."""
-    number: int
-    """How many facts of this kind there are of this address, up to this one."""
-    packed: bytes
-    """Its content. Equal: the content is the same, in the same order of keys."""
-    seq: int
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """The subject of the fact, which is the same in both executions."""
-        return self[:3]
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """Its content, without ids and times."""
-        content: dict[str, Any] = unpack(self.packed)
-        return content
-
-
-class History(NamedTuple):
-    """The history of one execution, in order."""
-
-    record: ExecutionRecord
-    entries: int
-    """Length of its journal, without discarded events."""
-    inputs: dict[str, Any]
-    forked_at: int
-    own: _Own
-    facts: list[Fact]
-    places: dict[tuple[Any, ...], int]
-    """Key → position in `facts`."""
-
-    @property
-    def outputs(self) -> Any:
-        return unpack_outputs(self.record.outputs, f"execution {self.record.id}")
-
-    @property
-    def error(self) -> Any:
-        return unpack_error(self.record.error, f"execution {self.record.id}")
 
 
 def diff(host: Host, left: str, right: str) -> Difference:
@@ -90,204 +40,200 @@ def diff(host: Host, left: str, right: str) -> Difference:
     Returns:
         See `Difference`.
     """
-    first, other = (_history(host, host.store.execution(id)) for id in (left, right))
-    shared, shared_by_other = _shared(first, other), _shared(other, first)
-    point = _parting(first, other, shared, shared_by_other)
-    steps, more = _pairs(first, other, point)
-    outputs = _places(first.own.plain(first.outputs), other.own.plain(other.outputs))
-    alike = first.record.status == other.record.status and not outputs
+    with Sound("the journals of two executions"):
+        pair = _Pair(*(Facts(host, host.store.execution(id)) for id in (left, right)))
+        point = pair.parting()
+        steps, more = pair.steps(None if point is None else point["address"])
+    first, other = pair.sides
+    one, another = _side(first), _side(other)
+    outputs = _places(first.own.plain(one["outputs"]), other.own.plain(another["outputs"]))
     difference: Difference = {
-        "same": point is None and alike,
+        "same": point is None and first.record.status == other.record.status and not outputs,
         "same_flow": first.record.hash == other.record.hash,
-        "left": _side(first),
-        "right": _side(other),
-        "shared": shared,
-        "fork": _fork(first, other, shared, shared_by_other),
+        "left": one,
+        "right": another,
+        "shared": pair.shared(0),
+        "fork": _fork(pair),
         "parting": point,
         "steps": steps,
         "inputs": _places(first.inputs, other.inputs),
         "outputs": outputs,
-        "errors": _places(first.own.plain(first.error), other.own.plain(other.error)),
+        "errors": _places(first.own.plain(one["error"]), other.own.plain(another["error"])),
     }
     if more:
         difference["more_steps"] = more
     return difference
 
 
-def _history(host: Host, record: ExecutionRecord) -> History:
-    """Replay an execution, without the events that retries have discarded."""
-    journal = read(host.store, record.id)
-    straight: list[Any] = line(journal, len(journal) - 1)
-    first: Any = straight[0] if straight else {"inputs": {}}
-    old = (record.forked_from or "").partition(" ")[0]
-    own = _Own(record.id, *([old] if old else []))
-    facts, seen = _Facts(own), list[Observation]()
-    graph, state = host.flows.by_hash(first_form(straight, record.hash)).graph, new_state()
-    for number, event in enumerate(straight):
-        with Sound(f"entry {number} of a journal of flow {record.hash}"):
-            graph = apply(host.flows, graph, state, event, seen)
-        own.note_waits(state)
-        facts.see(number, event, seen)
-        seen.clear()
-    places = {fact.key: place for place, fact in enumerate(facts.found)}
-    inputs, forked_at = own.plain(first["inputs"]), _forked_at(straight)
-    return History(record, len(straight), inputs, forked_at, own, facts.found, places)
+class _Pair:
+    """Two executions that are compared."""
+
+    def __init__(self, left: Facts, right: Facts) -> None:
+        self.sides = left, right
+        self._suspects = [*self._find_suspects()]
+        self._differs = cache(self._compare)
+        self._first = cache(self._find_first)
+
+    def _find_suspects(self) -> Iterator[tuple[Key, _Numbers]]:
+        """Yield the subjects of facts that may differ, or that only one side has."""
+        left, right = self.sides
+        for key in dict.fromkeys([*left.whole, *right.whole]):
+            one, other = left.whole.get(key), right.whole.get(key)
+            if one is None or other is None or not _are_same(one[1], other[1]):
+                yield key, (one and one[0], other and other[0])
+        for place in dict.fromkeys([*left.runs, *right.runs]):
+            a, b = left.runs.get(place), right.runs.get(place)
+            if not self._began_alike(a, b):
+                yield (place[0], "input", place[1]), (a and a.began_by, b and b.began_by)
+            if not self._ended_alike(a, b):
+                yield (place[0], "end", place[1]), (a and a.ended_by, b and b.ended_by)
+
+    def _began_alike(self, a: Run | None, b: Run | None) -> bool:
+        """Return whether the attempts of two runs surely had the same input."""
+        if a is None or b is None:
+            return False
+        return (a.began_by is None) == (b.began_by is None) and a.input == b.input
+
+    def _ended_alike(self, a: Run | None, b: Run | None) -> bool:
+        """Return whether two runs surely had the same end."""
+        if a is None or b is None or not (a.has_ended and b.has_ended):
+            return a is not None and b is not None and a.has_ended == b.has_ended
+        left, right = self.sides
+        return (
+            (a.row.status, a.row.outcome, a.row.error) == (b.row.status, b.row.outcome, b.row.error)
+            and left.packed_output(a.row) == right.packed_output(b.row)
+        )  # fmt: skip
+
+    def _read(self, keys: Iterable[Key]) -> None:
+        """Read the values of facts on both sides."""
+        wanted = [*keys]
+        for side in self.sides:
+            side.read_values(fact for key in wanted if (fact := side.get(key)) is not None)
+
+    def _compare(self, key: Key) -> bool:
+        """Return whether a fact differs, whose values have been read."""
+        left, right = self.sides
+        a, b = left.get(key), right.get(key)
+        if a is None or b is None:
+            return a is not b
+        return not _are_same(left.content(a), right.content(b))
+
+    def _find_first(self, number: int) -> Fact | None:
+        """Return the first fact of a side that is missing or different on the other side."""
+        side = self.sides[number]
+        suspects = [(at, key) for key, of in self._suspects if (at := of[number]) is not None]
+        events = [
+            (at, [key for _, key in of]) for at, of in groupby(sorted(suspects), key=itemgetter(0))
+        ]
+        start, size = 0, 50
+        while some := events[start : start + size]:
+            self._read(key for _, keys in some for key in keys)
+            for at, keys in some:
+                if differ := {*filter(self._differs, keys)}:
+                    return next(fact for fact in side.of_event(at) if fact.key in differ)
+            start, size = start + size, 2 * size
+        return None
+
+    def shared(self, number: int) -> int:
+        """Return the number of facts of a side before the first one that differs."""
+        first = self._first(number)
+        return len(self.sides[number]) if first is None else self.sides[number].position(first)
+
+    def parting(self) -> Parting | None:
+        """Return the first point at which the facts of the two sides differ, if any."""
+        left, right = self.sides
+        a, b = self._first(0), self._first(1)
+        if a is not None and b is not None and a.key != b.key:
+            a, b = self._earlier(a, b)
+        elif a is not None:
+            b = right.get(a.key)
+        elif b is not None:
+            a = left.get(b.key)
+        fact = a or b
+        if fact is None:
+            return None
+        self._read([fact.key for fact in (a, b) if fact is not None])
+        differ = []
+        if a is not None and b is not None:
+            differ = _places(left.content(a), right.content(b))
+        return {
+            "address": fact.key[0],
+            "what": fact.key[1],
+            "left": _shown(left, a),
+            "right": _shown(right, b),
+            "differ": differ,
+        }
+
+    def _earlier(self, a: Fact, b: Fact) -> tuple[Fact | None, Fact | None]:
+        """Return the earlier of two points, or both if each is missing on the other side."""
+        left, right = self.sides
+        in_right, in_left = right.get(a.key), left.get(b.key)
+        if in_right is None and in_left is None:
+            return a, b
+        if in_left is None:  # a difference on the left, or an earlier fact that only right has
+            assert in_right is not None
+            is_earlier = right.position(in_right) < right.position(b)
+            return (a, in_right) if is_earlier else (None, b)
+        if in_right is None:
+            return (in_left, b) if left.position(in_left) < left.position(a) else (a, None)
+        return a, in_right
+
+    def steps(self, parting: str | None) -> tuple[list[StepPair], int]:
+        """Return the steps that ended differently on the other side, or ran on one side only.
+
+        Args:
+            parting: Address of the step where they differ first. It comes first.
+
+        Returns:
+            The first `MOST_STEPS` of them, and how many others there may be.
+        """
+        suspects = dict.fromkeys(self._differing())
+        if parting in suspects:
+            suspects = {parting: None, **suspects}
+        waiting, pairs = iter(suspects), list[StepPair]()
+        while len(pairs) < MOST_STEPS and (some := [*islice(waiting, MOST_STEPS)]):
+            shown = {address: self._shown(address, address == parting) for address in some}
+            self._read(key for keys in shown.values() for key in keys)
+            for address, keys in shown.items():
+                one, other = (_step(side, address, keys) for side in self.sides)
+                differ = _places(one, other) if one is not None and other is not None else []
+                if differ or (one is None) != (other is None):
+                    pairs.append(
+                        {"address": address, "left": one, "right": other, "differ": differ}
+                    )
+        more = len(pairs) + sum(1 for _ in waiting) - MOST_STEPS
+        return pairs[:MOST_STEPS], max(more, 0)
+
+    def _differing(self) -> Iterator[str]:
+        """Yield the addresses of steps whose last runs may differ."""
+        left, right = self.sides
+        for address in dict.fromkeys(key[0] for key, _ in self._suspects if key[0]):
+            a, b = left.last.get(address), right.last.get(address)
+            if not self._began_alike(a, b) or not self._ended_alike(a, b):
+                yield address
+
+    def _shown(self, address: str, is_parting: bool) -> list[Key]:
+        """Return the facts of a step to show. An equal input is left out: it takes a replay."""
+        left, right = self.sides
+        a, b = left.last.get(address), right.last.get(address)
+        left_out = "input" if not is_parting and self._began_alike(a, b) else ""
+        facts = (fact for side in self.sides for fact in side.of_last(address))
+        return [fact.key for fact in facts if fact.key[1] != left_out]
 
 
-class _Own:
-    """Makes values of two executions comparable by replacing their ids and times.
-
-    Args:
-        ids: Id of the execution, and of the one that was forked: the past has values with it.
-    """
-
-    def __init__(self, *ids: str) -> None:
-        self._ids = ids
-        self._word = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, ids))})(?!\w)")
-        self._last = 0
-        """The last number that the execution has assigned, such as that of a wait."""
-        self._waits: set[str] = set()
-
-    def note_waits(self, state: State) -> None:
-        """Note the waits that an event has opened."""
-        new = range(self._last + 1, state["last"] + 1)
-        self._waits.update(  # a fork has different ids for the waits of its past
-            wait_id(id, number) for number in new if number in state["waits"] for id in self._ids
-        )
-        self._last = state["last"]
-
-    def plain(self, value: Any) -> Any:
-        """Return a value without ids and times of this execution, and with secrets masked."""
-        if isinstance(value, str):
-            text = value
-            if any(id in text for id in self._ids):
-                text = self._word.sub("(id)", text)
-            if "Z" in text and ":" in text:  # most texts contain no time
-                text = _TIME.sub("(time)", text)
-            return _WAIT_ID.sub(lambda id: "(id)" if id[0] in self._waits else id[0], text)
-        if isinstance(value, list):
-            return [self.plain(item) for item in value]
-        if isinstance(value, dict):
-            return {key: self.plain(item) for key, item in value.items()}
-        return "***" if isinstance(value, SecretText) else value
-
-
-class _Facts:
-    """The facts of a journal, in order.
-
-    An attempt that was interrupted, or restarted by an operator, adds no separate fact. Only its
-    input and its final result are compared.
-
-    Args:
-        own: Makes values comparable.
-    """
-
-    def __init__(self, own: _Own) -> None:
-        self.found: list[Fact] = []
-        self._own = own
-        self._counts: dict[tuple[str, str], int] = {}
-        self._open: dict[str, int] = {}
-        """Address → position of the input of its running attempt."""
-
-    def see(self, seq: int, event: Event, seen: list[Observation]) -> None:
-        """Add the facts of an event."""
-        for what, content in _outside(event):
-            self._add("", what, content, seq)
-        for observation in seen:
-            if observation.status == "running":
-                before = self._open.get(observation.address)
-                content = {"input": observation.input}
-                fact = self._fact(observation.address, "input", content, seq)
-                if before is None:
-                    self._open[observation.address] = len(self.found)
-                    self.found.append(fact)
-                else:
-                    self.found[before] = self.found[before]._replace(packed=fact.packed)
-            elif observation.status in ENDS:
-                self._open.pop(observation.address, None)
-                self._add(observation.address, "end", _end(observation), seq)
-
-    def _add(self, address: str, what: str, content: dict[str, Any], seq: int) -> None:
-        self.found.append(self._fact(address, what, content, seq))
-        self._counts[address, what] = self._counts.get((address, what), 0) + 1
-
-    def _fact(self, address: str, what: str, content: dict[str, Any], seq: int) -> Fact:
-        number = self._counts.get((address, "end" if address else what), 0) + 1
-        return Fact(address, what, number, pack(self._own.plain(content)), seq)
-
-
-def _end(seen: Observation) -> dict[str, Any]:
-    error: Any = seen.error
-    if error is not None:
-        error = {key: error.get(key) for key in ("type", "message", "data")}
-    return {
-        "status": seen.status,
-        "outcome": seen.outcome,
-        "output": seen.output,
-        "error": error,
-    }
-
-
-def _outside(event: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Return the external facts of an event that is not about a step."""
-    kind = event["type"]
-    if kind == "started":
-        return [("inputs", {"inputs": event["inputs"]})]
-    if kind == "message":
-        return [(f"signal {event['signal']}", {"key": event["key"], "data": event["data"]})]
-    if kind == "state" and event["values"]:
-        return [("state that was written", {"state": event["values"]})]
-    if kind == "cancel":
-        return [("request to cancel", {"reason": event["reason"], "now": event["now"]})]
-    return []
-
-
-def _parting(left: History, right: History, shared: int, shared_by_right: int) -> Parting | None:
-    """Return the first point at which the facts of the two sides differ, if any."""
-    a = left.facts[shared] if shared < len(left.facts) else None
-    b = right.facts[shared_by_right] if shared_by_right < len(right.facts) else None
-    if a is not None and b is not None and a.key != b.key:
-        a, b = _earlier(left, right, a, b)
-    elif a is not None:
-        b = _counterpart(right, a)
-    elif b is not None:
-        a = _counterpart(left, b)
-    fact = a or b
+def _shown(side: Facts, fact: Fact | None) -> dict[str, Any] | None:
     if fact is None:
         return None
-    one, another = _shown(a), _shown(b)
-    differ = []
-    if a is not None and b is not None:
-        differ = _places(a.content, b.content)
-    return {
-        "address": fact.address,
-        "what": fact.what,
-        "left": one,
-        "right": another,
-        "differ": differ,
-    }
+    return {"seq": fact.seq, "address": fact.key[0], **side.content(fact)}
 
 
-def _shown(fact: Fact | None) -> dict[str, Any] | None:
-    return None if fact is None else {"seq": fact.seq, "address": fact.address, **fact.content}
-
-
-def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | None, Fact | None]:
-    """Return the earlier of two points, or both if each is missing on the other side."""
-    in_right, in_left = right.places.get(a.key), left.places.get(b.key)
-    if in_right is None and in_left is None:
-        return a, b
-    if in_left is None:  # a difference on the left, or an earlier fact that only the right side has
-        assert in_right is not None
-        return (a, right.facts[in_right]) if in_right < right.places[b.key] else (None, b)
-    if in_right is None:
-        return (left.facts[in_left], b) if in_left < left.places[a.key] else (a, None)
-    return a, right.facts[in_right]
-
-
-def _counterpart(history: History, fact: Fact) -> Fact | None:
-    place = history.places.get(fact.key)
-    return None if place is None else history.facts[place]
+def _step(side: Facts, address: str, keys: Collection[Key]) -> dict[str, Any] | None:
+    """Return the last run of a step: status, outcome, output, error, input."""
+    facts = side.of_last(address)
+    step: dict[str, Any] = {"status": "open"}
+    for fact in facts:
+        step |= side.content(fact) if fact.key in keys else {}
+    return step if facts else None
 
 
 def _are_same(left: Any, right: Any) -> bool:
@@ -299,68 +245,6 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return [_sorted(item) for item in value] if isinstance(value, list) else value
-
-
-def _shared(left: History, right: History) -> int:
-    """Return the number of facts before the first one that is missing or different."""
-    for number, fact in enumerate(left.facts):
-        place = right.places.get(fact.key)
-        if place is None or (
-            right.facts[place].packed != fact.packed
-            and not _are_same(right.facts[place].content, fact.content)
-        ):
-            return number
-    return len(left.facts)
-
-
-def _last_facts(history: History) -> dict[str, dict[str, int]]:
-    """Return address → the positions of the last facts of each kind of its step."""
-    last: dict[str, dict[str, int]] = {}
-    for place, fact in enumerate(history.facts):
-        if fact.address:
-            last.setdefault(fact.address, {})[fact.what] = place
-    return last
-
-
-def _step(history: History, last: Mapping[str, int]) -> dict[str, Any]:
-    """Return the last run of a step: status, outcome, output, error, input."""
-    step: dict[str, Any] = {"status": "open"}
-    for place in sorted(last.values()):
-        step |= history.facts[place].content
-    return step
-
-
-def _pairs(left: History, right: History, point: Parting | None) -> tuple[list[StepPair], int]:
-    """Return the steps that ended differently on the other side, or ran on one side only.
-
-    Args:
-        left: One side.
-        right: The other side.
-        point: Where they differ first. Its step is returned in any case.
-
-    Returns:
-        The first `MOST_STEPS` of them, and how many others there are.
-    """
-    pairs: list[StepPair] = []
-    more = 0
-    of_left, of_right = _last_facts(left), _last_facts(right)
-    for address in dict.fromkeys([*of_left, *of_right]):
-        one, other = of_left.get(address), of_right.get(address)
-        if one is not None and other is not None and _packed(left, one) == _packed(right, other):
-            continue
-        if len(pairs) >= MOST_STEPS and (point is None or address != point["address"]):
-            more += 1
-            continue
-        a = None if one is None else _step(left, one)
-        b = None if other is None else _step(right, other)
-        differ = _places(a, b) if a is not None and b is not None else []
-        if a is None or b is None or differ:
-            pairs.append({"address": address, "left": a, "right": b, "differ": differ})
-    return pairs, more
-
-
-def _packed(history: History, last: Mapping[str, int]) -> dict[str, bytes]:
-    return {what: history.facts[place].packed for what, place in last.items()}
 
 
 def _places(left: Any, right: Any) -> list[dict[str, Any]]:
@@ -395,8 +279,8 @@ def _compare(path: str, left: Any, right: Any, differences: list[dict[str, Any]]
         differences.append(place)
 
 
-def _side(history: History) -> Side:
-    record = history.record
+def _side(side: Facts) -> Side:
+    record = side.record
     return {
         "execution": record.id,
         "flow": record.flow,
@@ -404,19 +288,20 @@ def _side(history: History) -> Side:
         "hash": record.hash,
         "status": record.status,  # type: ignore[typeddict-item]
         "forked_from": record.forked_from,
-        "entries": history.entries,
-        "facts": len(history.facts),
-        "outputs": history.outputs,
-        "error": history.error,
+        "entries": len(side.line),
+        "facts": len(side),
+        "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
+        "error": unpack_error(record.error, f"execution {record.id}"),
     }
 
 
-def _fork(left: History, right: History, shared: int, shared_by_right: int) -> ForkInfo | None:
+def _fork(pair: _Pair) -> ForkInfo | None:
     """Return which side was forked from the other, and whether their shared past is the same."""
+    left, right = pair.sides
     if _came_from(left.record, right.record):
-        return _fork_info("left", left, shared)
+        return _fork_info("left", left, pair.shared(0))
     if _came_from(right.record, left.record):
-        return _fork_info("right", right, shared_by_right)
+        return _fork_info("right", right, pair.shared(1))
     return None
 
 
@@ -424,19 +309,11 @@ def _came_from(fork: ExecutionRecord, other: ExecutionRecord) -> bool:
     return (fork.forked_from or "").partition(" ")[0] == other.id
 
 
-def _fork_info(side: Literal["left", "right"], fork: History, shared: int) -> ForkInfo:
-    past = sum(fact.seq < fork.forked_at for fact in fork.facts)
+def _fork_info(side: Literal["left", "right"], fork: Facts, shared: int) -> ForkInfo:
+    past = fork.count_before(fork.forked_at)
     return {
         "side": side,
         "at": str(fork.record.forked_from).partition(" at ")[2],
         "past": past,
         "same": shared >= past,
     }
-
-
-def _forked_at(straight: list[Any]) -> int:
-    """Return the number of the event with which a fork began. 0: it is not a fork."""
-    for number in range(len(straight) - 1, 0, -1):
-        if straight[number]["type"] == "retry" and straight[number - 1]["type"] == "state":
-            return number - 1
-    return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from itertools import islice
+from itertools import islice, pairwise
 
 from flowengine.engines.executions.linked_flows import LinkedFlows, unpacked
 from flowengine.engines.executions.moments import Moment
@@ -19,8 +19,8 @@ from flowengine.kernel.events import Event
 LONG = 2_000
 """Events of an execution that takes noticeably longer to replay, or the records that they began:
 one event may begin thousands of steps."""
-_MOST_EVENTS = 50
-"""Events of one step that are looked up one by one."""
+_MOST_JUMPS = 50
+"""Events that are looked up from the snapshots before them, if many are wanted."""
 
 
 def find_values(
@@ -37,14 +37,16 @@ def find_values(
         store: Contains the execution.
         flows: The flows of the store.
         record: The execution.
-        wanted: Number of an event → addresses of steps. If there are many, all is replayed.
+        wanted: Number of an event → addresses of steps. If there are many, what is between them is
+            replayed, but for the longest parts.
         values: Receives the values.
         also: Receives the events, each with the observations of the steps.
     """
     seen, events = list[Observation](), list[Event]()
     moments: Iterator[Moment] = iter(())
     following = 0
-    longest = LONG if len(wanted) <= _MOST_EVENTS else len(wanted) * LONG
+    gaps = sorted((after - before for before, after in pairwise(sorted(wanted))), reverse=True)
+    longest = max([LONG, *gaps[_MOST_JUMPS - 1 :][:1]])
     for number, addresses in sorted(wanted.items()):
         between = number + 1 - following
         if events and between <= longest:

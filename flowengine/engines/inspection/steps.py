@@ -20,14 +20,20 @@ from flowengine.engines.executions.linked_flows import (
     walk,
 )
 from flowengine.engines.executions.moments import Moment
-from flowengine.engines.executions.step_rows import WHOLE, StepRows, at_work, notes_of
+from flowengine.engines.executions.step_rows import (
+    WHOLE,
+    StepRows,
+    at_work,
+    is_computed,
+    notes_of,
+)
 from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo, StepOrder
 from flowengine.engines.people.waits import decision_view
 from flowengine.engines.snapshots import read_snapshot, walk_since
 from flowengine.errors import NotFound
 from flowengine.journal.encoding import unpack
 from flowengine.journal.reading import HistoryPort
-from flowengine.journal.records import COMPUTED, GAVE, OVER, ExecutionRecord, StepRow
+from flowengine.journal.records import GAVE, OVER, ExecutionRecord, StepRow
 from flowengine.journal.step_table import StepTable
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event, Log
@@ -156,7 +162,7 @@ class Steps:
             replay: Whether to replay all events, so that the steps have all values.
         """
         table = None if replay or until == 0 else store.steps(record.id)
-        if table is None or step_queries.is_empty(table):
+        if table is None or table.is_empty:
             journal = read(store, record.id)
             form = record.hash if until is None else first_form(journal[until:], record.hash)
             return cls.replayed(flows, form, journal[:until])
@@ -358,17 +364,17 @@ class Steps:
             return None
         if (row.address, row.ended_by) in self.values.outputs:
             return self.values.outputs[row.address, row.ended_by]
-        if row.output in (GAVE, COMPUTED):
+        if row.output == GAVE:
             event: Any = self.events.get(row.ended_by, {})
-            return event.get("value") if row.output == GAVE else None
-        return unpack(row.output)
+            return event.get("value")
+        return None if is_computed(row) else unpack(row.output)
 
     def computed(self) -> Mapping[int, set[str]]:
         """Return where missing outputs were computed: number of an event → addresses."""
         wanted = defaultdict[int, set[str]](set)
         for row in self._rows.values():
             event = -1 if row.ended_by is None else row.ended_by
-            if row.output == COMPUTED and (row.address, event) not in self.values.outputs:
+            if is_computed(row) and (row.address, event) not in self.values.outputs:
                 wanted[event].add(row.address)
         return wanted
 
