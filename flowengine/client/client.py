@@ -166,6 +166,8 @@ class ClientExecutions(ClientGroup[_AnyClient]):
         from_seq: int = 0,
         follow: bool = False,
         step: str | None = None,
+        type: str | None = None,
+        since: int | None = None,
     ) -> AsyncGenerator[dict[str, Any]]:
         """Yield the entries of a journal. See `Engine.executions.events`.
 
@@ -174,10 +176,12 @@ class ClientExecutions(ClientGroup[_AnyClient]):
             from_seq: Number of the first entry.
             follow: Continue with new entries until the execution has ended.
             step: Address of a step, without `follow`. Only entries about it are yielded.
+            type: Only entries of this type, such as `failed`.
+            since: Only entries of this time or later, in milliseconds since 1970.
         """
-        has_ended = False
+        has_ended, wanted = False, requests.filters_of_events(step, type, since)
         while True:
-            part = await _sent(self._client, requests.part_of_journal(execution, from_seq, step))
+            part = await _sent(self._client, requests.part_of_journal(execution, from_seq, wanted))
             for entry in part:
                 yield entry
             if part:

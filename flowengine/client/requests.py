@@ -386,10 +386,10 @@ def path_in(execution: str, *names: str) -> str:
 
 
 def part_of_journal(
-    execution: str, from_seq: int, step: str | None
+    execution: str, from_seq: int, wanted: Mapping[str, Any]
 ) -> ApiRequest[list[dict[str, Any]]]:
     """Return the next entries of a journal, up to 500."""
-    query = {"from_seq": from_seq, "limit": 500, "step": step}
+    query = {"from_seq": from_seq, "limit": 500, **wanted}
 
     def read(answer: Any) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = _items(answer)
@@ -398,6 +398,11 @@ def part_of_journal(
         return entries
 
     return ApiRequest("GET", f"{_at(execution)}/events", read, None, query)
+
+
+def filters_of_events(step: str | None, type: str | None, since: int | None) -> dict[str, Any]:
+    """Return the parameters that choose entries of a journal."""
+    return {"step": step, "type": type, "since": None if since is None else format_time(since)}
 
 
 def part_of_all_events(

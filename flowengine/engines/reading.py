@@ -33,10 +33,11 @@ from flowengine.engines.results import ExecutionResult, Status, Update
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import UsageError
 from flowengine.journal.records import ENDED, ExecutionFilter
-from flowengine.journal.shapes import Sound
+from flowengine.journal.shapes import EVENTS, Sound
 from flowengine.journal.store import JournalStore, Store
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.python.argument_checks import check_one_of
 from flowengine.util.garbage import CollectedLater
 
@@ -336,6 +337,8 @@ class StoredExecutions(Group):
         from_seq: int = 0,
         follow: bool = False,
         step: str | None = None,
+        type: str | None = None,
+        since: int | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Return the entries of a journal: `{seq, at, type, address?, ...}` each.
 
@@ -344,21 +347,31 @@ class StoredExecutions(Group):
             from_seq: Number of the first entry to return.
             follow: Continue with new entries until the execution has ended.
             step: Address of a step. Only entries that began, changed or ended it are returned.
+            type: Only entries of this type, such as `failed`.
+            since: Only entries of this time or later, in milliseconds since 1970.
 
         Returns:
             An iterator that reads lazily.
 
         Raises:
             NotFound: The execution or step does not exist.
-            UsageError: `step` is given together with `follow`.
+            UsageError: `step` is given together with `follow`, or no event has the `type`.
         """
+        check_one_of("type", type, EVENTS)
         id = self.find(execution)
-        if step is None:
-            return inspection.entries.entries(self._host, id, from_seq, follow=follow)
-        if follow:
+        if follow and step is not None:
             raise UsageError("events takes either 'step' or 'follow'")
+        if follow or (step, type, since) == (None, None, None):
+            all_entries = inspection.entries.entries(self._host, id, from_seq, follow=follow)
+            begin = "" if since is None else format_time(since)
+            return (
+                entry
+                for entry in all_entries
+                if type in (None, entry["type"]) and entry["at"] >= begin
+            )
         with CollectedLater(), _sound(id):
-            return iter(inspection.history.events_of_step(self._host, id, step, from_seq))
+            found = inspection.history.found_events(self._host, id, from_seq, step, type, since)
+        return iter(found)
 
     def all_events(
         self,

@@ -25,8 +25,9 @@ def list_events(call: ApiCall) -> Any:
     if query.replies:
         raise UsageError("'replies' are in a stream only", hint="Accept: text/event-stream")
     step = None if query.step is None else known_address(call, query.step)
+    since = None if query.since is None else moment(query.since)
     events = call.engine.executions.events(
-        call.path["execution"], from_seq=query.from_seq, step=step
+        call.path["execution"], from_seq=query.from_seq, step=step, type=query.type, since=since
     )
     items = list(islice(events, query.limit))
     return {"items": items, "next": items[-1]["seq"] + 1 if items else None}

@@ -120,6 +120,12 @@ class EventsQuery(Query):
     from_seq: int = Field(0, ge=0, le=2**31, description="number of the first event")
     limit: int = Field(100, ge=1, le=LARGEST_PAGE, description="size of the page")
     step: str | None = Field(None, description="address of a step: only events about it")
+    type: str | None = Field(None, description="only events of this type")
+    since: str | None = Field(
+        None,
+        description="only events of this time or later",
+        json_schema_extra={"format": "date-time"},
+    )
     replies: bool = Field(False, description="of a stream: only the replies being written")
 
 

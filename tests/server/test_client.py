@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from flowengine import AsyncClient, Client, Conflict, Engine, InputError, NotAllowed, NotFound
 from flowengine.client import client as client_module
 from flowengine.errors import StoreError, UsageError
+from flowengine.kernel.notation.times import parse_time
 from tests.replacing import Limits
 from tests.server.api import EXPENSE, HOST, LOCAL, OWNER, Api
 from tests.server.transport import Transport
@@ -52,6 +55,23 @@ def test_it_has_the_methods_of_the_engine(client: Client) -> None:
         for group in GROUPS:
             own, served = (public(type(getattr(one, group))) for one in (engine, client))
             assert own - DRIVING <= served, group
+
+
+def test_events_are_chosen_by_step_type_and_time(api: Api) -> None:
+    id, wait = api.started()
+    client = Client(URL, LOCAL, transport=Transport(api))
+    api.engine.approvals.approve(wait, by="user:ben")
+    every = list(client.executions.events(id))
+    step, since = every[-1]["address"], parse_time(every[1]["at"])
+    for named in (client, api.engine):
+        find: Any = partial(named.executions.events, id)
+        assert [*find(type="decided")] == [each for each in every if each["type"] == "decided"]
+        assert {each["type"] for each in find(step=step, type="decided")} == {"decided"}
+        assert [*find(since=since)] == [*find(since=since, follow=True)] == every[1:]
+        assert [*find(type="started", since=since)] == [*find(type="failed")] == []
+        with pytest.raises(UsageError, match="type is 'gone'"):
+            list(find(type="gone"))
+    client.close()
 
 
 def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, flag, section
 from flowengine.cli.session import NEWEST, CliSession, session_command
 from flowengine.cli.terminal.output import (
@@ -30,6 +31,7 @@ SHOWN = (
     "show the journal of an execution: every event, in order",
     """\
 flowengine events 01k8xq7mf4jb --follow
+flowengine events 01k8xq7mf4jb --type failed --since 1h
 flowengine --json events 01k8xq7mf4jb --from-seq 40""",
     arg("execution ID", NEWEST, nargs="?"),
     flag("--otel", "print a trace in the JSON form of OTLP instead"),
@@ -37,6 +39,8 @@ flowengine --json events 01k8xq7mf4jb --from-seq 40""",
         "without --otel",
         flag("--follow", "keep printing new events until the execution ends"),
         arg("--step ADDRESS", "only events that began, changed or ended this step"),
+        arg("--type TYPE", "only events of this type, such as failed"),
+        arg("--since TIME", "only those since: 1h, or a time", type=read.moment),
         arg("--from-seq SEQ", "number of the first event (default: 0)", type=int, default=0),
     ),
 )
@@ -50,6 +54,8 @@ def events_command(session: CliSession, arguments: Namespace) -> None:
         from_seq=arguments.from_seq,
         follow=arguments.follow,
         step=arguments.step,
+        type=arguments.type,
+        since=arguments.since,
     )
     for entry in entries:
         out_json(entry) if arguments.json else out(line(entry))

@@ -18,6 +18,7 @@ from flowengine.engines.inspection.requests import RequestLog, asks_models
 from flowengine.engines.inspection.step_values import events_of, find_values
 from flowengine.engines.inspection.steps import (
     Steps,
+    StepValues,
     add_times,
     listed,
     stop_with,
@@ -28,6 +29,7 @@ from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages import view as undelivered
 from flowengine.engines.people.waits import stored_wait_view
 from flowengine.errors import Hint, NotFound
+from flowengine.journal.encoding import unpack
 from flowengine.journal.records import ENDED, ExecutionRecord, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation
@@ -141,27 +143,38 @@ def _numbers(record: ExecutionRecord, shown: Steps, step: str) -> dict[int, set[
     return {number: {step} for number in events_of(shown.rows(step)) if number < shown.count}
 
 
-def events_of_step(host: Host, execution: str, step: str, since: int) -> list[dict[str, Any]]:
-    """Return the entries of a journal about a step.
+def found_events(
+    host: Host, execution: str, first: int, step: str | None, type: str | None, since: int | None
+) -> list[dict[str, Any]]:
+    """Return some entries of a journal.
 
     Args:
         host: Provides the store.
         execution: Full id.
-        step: Full address.
-        since: Number of the first entry.
+        first: Number of the first entry.
+        step: Full address of a step: only entries about it. None: all.
+        type: Only entries of this type.
+        since: Only entries of this time or later, in milliseconds since 1970.
 
     Raises:
         NotFound: The execution has no such step.
     """
     record, found = host.store.execution(execution), list[dict[str, Any]]()
-    shown = Steps.stored(host.store, host.flows, record)
-    numbers = _numbers(record, shown, step)
-    wanted = {number: at for number, at in numbers.items() if number >= since}
+    of_step = None
+    if step is not None:
+        of_step = _numbers(record, Steps.stored(host.store, host.flows, record), step)
+    wanted = {
+        entry.seq: frozenset[str]()
+        for entry in host.store.events(execution, first)
+        if (of_step is None or entry.seq in of_step)
+        and (since is None or entry.at >= since)
+        and (type is None or unpack(entry.payload)["type"] == type)
+    }
 
     def add(moment: Moment, _seen: list[Observation]) -> None:
         found.append(entry_of(moment))
 
-    find_values(host.store, host.flows, record, wanted, shown.values, add)
+    find_values(host.store, host.flows, record, wanted, StepValues(), add)
     return found
 
 
