@@ -65,8 +65,8 @@ def read_snapshot(
     with Sound(f"the stored data of execution {execution}"):
         state, _, form = lists.load(packed, loaded.lists)
         check_state(state, new_state(), f"the snapshot of execution {execution}")
-    tail, graph = unpacked(execution, loaded.tail), flows.by_hash(form).graph
-    return AtSnapshot(hash, graph, state, number, tail)
+        graph = flows.by_hash(form).graph
+    return AtSnapshot(hash, graph, state, number, unpacked(execution, loaded.tail))
 
 
 def _first_form_after(store: HistoryPort, execution: str, until: int | None) -> str:

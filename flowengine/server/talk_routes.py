@@ -21,13 +21,14 @@ def talk_routes(application: Application) -> list[PathRoute]:
     """Return the route. AG-UI is imported with the first request: it need not be installed."""
 
     async def run(request: Request) -> Response:
+        principal = None
         try:
             module = await on_thread(_imported)
             principal = await application.admit(request)
             response: Response = await module.run(application, principal, request)
             return response
         except RequestRefused as error:
-            await application.note(request, None, error.status, error.message)
+            await application.note(request, principal, error.status, error.message)
             raise
 
     return [PathRoute(AG_UI, MethodsOfPath({"POST": run}))]

@@ -93,7 +93,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (wait,) = engine.approvals.list(execution="waits").items
             engine.approvals.decide(wait["id"], "approve", by="user:ben")
             execution = world.host_of(engine).stored("waits", 0)
-            packed = pack({**execution.state, growing_lists.STORED: 0})
+            also = {growing_lists.STORED: 0, growing_lists.FLOW: execution.linked.hash}
+            packed = pack({**execution.state, **also})
         with closing(sqlite3.connect(".flowengine/flowengine.db")) as database, database:
             (number,) = database.execute(
                 "SELECT number FROM executions WHERE id = 'waits'"

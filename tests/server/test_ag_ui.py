@@ -183,6 +183,8 @@ def test_what_is_not_a_run_is_refused(api: Api) -> None:
     assert "no flow 'none' is deployed" in read.text
     assert api.response("GET", "/ag-ui/f").status_code == 405
     assert api.response("POST", "/ag-ui/f", content=b"{}").status_code == 415
+    refused = api("GET", "/v1/audit?limit=1")["items"][0]
+    assert (refused["status"], refused["user"]) == (415, OWNER)
     none = response(api, body, flow="none").text
     assert "RUN_ERROR" in none
     assert "no flow 'none' is deployed" in none

@@ -20,7 +20,7 @@ from flowengine.engines.snapshots import read_snapshot, walk_since
 from flowengine.journal.encoding import pack, packed_result, unpack
 from flowengine.journal.records import GAVE, OVER, ExecutionRecord, StepRow
 from flowengine.journal.shapes import unpack_event
-from flowengine.journal.step_table import OWN, StepTable
+from flowengine.journal.step_table import OWN
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.addresses import around, wait_id
 
@@ -85,6 +85,13 @@ class Facts:
 
     def __init__(self, host: Host, record: ExecutionRecord) -> None:
         self._host, self.record = host, record
+        table, self._values = host.store.steps(record.id), StepValues()
+        self._is_replayed = table is None or table.is_empty
+        if table is None or self._is_replayed:
+            steps = Steps.stored(host.store, host.flows, record, replay=True)
+            table, self._values = steps.table, steps.values
+        rows = table.rows(f"{OWN} AND id > :first")
+        # Read after the rows, which an execution at work changes with its events.
         self._packed = [entry.payload for entry in host.store.events(record.id)]
         self._events: dict[int, Any] = {}
         self._retries: set[int] = set()
@@ -92,15 +99,10 @@ class Facts:
         self.line = self._line(others)
         old = (record.forked_from or "").partition(" ")[0]
         self.own = Comparable([record.id, *([old] if old else [])], self._last_number)
-        table, self._values = host.store.steps(record.id), StepValues()
-        self._is_replayed = table is None or table.is_empty
-        if table is None or self._is_replayed:
-            steps = Steps.stored(host.store, host.flows, record, replay=True)
-            table, self._values = steps.table, steps.values
         alive = {*self.line}
         self.runs: dict[tuple[str, int], Run] = {}
         self.last: dict[str, Run] = {}
-        self._read_runs(table, alive)
+        self._read_runs(rows, alive)
         self.whole: dict[Key, tuple[int, dict[str, Any]]] = {}
         counts: dict[str, int] = {}
         for number in sorted(alive.intersection(others)):
@@ -139,10 +141,10 @@ class Facts:
                 known = number + 1
         return [*line, *range(known, len(self._packed))]
 
-    def _read_runs(self, table: StepTable, alive: set[int]) -> None:
+    def _read_runs(self, rows: Iterable[StepRow], alive: set[int]) -> None:
         unfinished: dict[str, Run] = {}
         has_gaps = bool(self._retries)
-        for row in table.rows(f"{OWN} AND id > :first"):
+        for row in rows:
             if has_gaps and row.since not in alive:
                 continue
             address, began_by, number = row.address, row.began_by, 1

@@ -59,13 +59,13 @@ class _Door:
         application.closing.append(self._closing.set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        request, principal = Request(scope, receive), None
         try:
             principal = await self._application.admit(request)
             manager = await self._open()
         except FlowEngineError as error:
             if isinstance(error, RequestRefused):
-                await self._application.note(request, None, error.status, error.message)
+                await self._application.note(request, principal, error.status, error.message)
             await problem_response(error)(scope, receive, send)
             return
         from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
