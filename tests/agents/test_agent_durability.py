@@ -172,6 +172,7 @@ def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(
 
     with case.engine_open() as engine:
         forked = engine.executions.fork(case.id, from_step=f"ask/first@1/{at}")
+        assert engine.executions.diff(case.id, forked.execution)["same"]
 
     assert (forked.status, forked.outputs) == ("succeeded", {"answer": "10", "agent": "first"})
     assert case.called == [*before, "add 3 4"]

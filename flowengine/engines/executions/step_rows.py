@@ -42,6 +42,8 @@ _ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 _WHOLES = frozenset({"loop", "map", "exchange"})
 """Keys of steps that have items or rounds."""
 _FORGOTTEN = OVER - {"failed"}
+_UNDONE = OVER - {"succeeded", "skipped"}
+"""Statuses that a retry may withdraw. A round that has made calls has succeeded, and is at work."""
 _BETWEEN = frozenset({"retrying", "uncertain"})
 _ABSENT: Any = object()
 _row: Callable[[tuple[Any, ...]], StepRow] = partial(tuple.__new__, StepRow)  # there are many
@@ -160,7 +162,7 @@ class StepRows:
                 address, phase = each  # continued by a retry, it had ended with the failure before
                 status = "waiting" if phase in ("wait", "asked", "lock") else "running"
                 known = self._rows.get(address)
-                if known is not None and known.status in OVER:
+                if known is not None and known.status in _UNDONE:
                     begun = known.step, status, known.attempt, known.started
                     self._add(known, number, address, *begun, None)
         self.noted.clear()
