@@ -28,11 +28,4 @@ def steady_now() -> int:
 
 def this_process() -> Owner:
     """Return a new owner for an engine object of this process."""
-    process = processes.this_process()
-    return Owner(
-        id=os.urandom(8).hex(),
-        pid=process.pid,
-        started=process.started,
-        host=process.host,
-        boot=process.boot,
-    )
+    return Owner(id=os.urandom(8).hex(), **processes.this_process()._asdict())

@@ -23,14 +23,6 @@ _RANDOM = re.compile(
 """The engine's own ids, digests and UUIDs."""
 
 
-def is_random(id: str) -> bool:
-    """Return whether the beginning of an id is as readable as all of it.
-
-    It does not if a user has made the id of words, such as `expense-2026-11`.
-    """
-    return _RANDOM.fullmatch(id) is not None
-
-
 def shortest(full: str, others: Iterable[str], least: int) -> str:
     """Return the shortest prefix of a random id that none of `others` has.
 
@@ -43,7 +35,7 @@ def shortest(full: str, others: Iterable[str], least: int) -> str:
         At least `least` characters. All of `full` if another id starts with it, or if it is made
         of words.
     """
-    if not is_random(full):
+    if not _RANDOM.fullmatch(full):  # a user has made it of words, such as `expense-2026-11`
         return full
     length = least
     for other in others:

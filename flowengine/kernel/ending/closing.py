@@ -22,7 +22,7 @@ from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state import learn, make_fitting, pass_out, stop_reading
 from flowengine.kernel.held_failures import drop_then
 from flowengine.kernel.limits.background import release, withdraw
-from flowengine.kernel.limits.budgets import charge_unit, forget_needs, stop_waiting
+from flowengine.kernel.limits.budgets import charge_unit, stop_waiting
 from flowengine.kernel.limits.locks import leave_lock
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import end_round, move
@@ -125,7 +125,7 @@ def stop_attempt(tx: Transition, unit: Unit) -> None:
     if stop is not None:
         stop(tx, unit)
     stop_timeout(tx, unit)
-    forget_needs(unit)
+    unit.pop("needs", None)
     move(unit, "ready")
 
 

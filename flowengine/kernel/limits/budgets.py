@@ -90,11 +90,6 @@ def grant(tx: Transition, unit: Unit) -> None:
     unit["granted"] = granted
 
 
-def forget_needs(unit: Unit) -> None:
-    """Remove the needs of an attempt that has ended, since the next one may need other amounts."""
-    unit.pop("needs", None)
-
-
 def reserve(tx: Transition, number: int, act: Activation | None, frame: int = 0) -> None:
     """Count a call that begins, in every budget around it.
 
@@ -128,7 +123,8 @@ def count_in(tx: Transition, number: int, frame: int, act: Activation | None) ->
             budget["calls"][number] = free is not None and owner not in free
             if amounts is not None:
                 meters.hold(budget, number, amounts)
-            _start_clock(tx, budget)
+            if "wall_time" in budget["limits"]:
+                budget.setdefault("since", tx.now - tx.state.get("skipped", 0))
             if budget["calls"][number]:
                 watch_time(tx, owner, budget)
 
@@ -137,7 +133,7 @@ def charge_unit(tx: Transition, unit: Unit, *, ran: bool = True) -> None:
     """Charge the call of a unit that still exists. See `charge`."""
     bounded = "budget" in tx.state or "frames" in tx.state
     charge(tx, unit["id"], tx.frame_of(tx.act_of(unit)) if bounded else 0, ran=ran)
-    forget_needs(unit)
+    unit.pop("needs", None)  # the next attempt may need other amounts
 
 
 def charge_result(tx: Transition, unit: Unit, result: Plain) -> None:
@@ -152,7 +148,7 @@ def charge_result(tx: Transition, unit: Unit, result: Plain) -> None:
         return
     act = tx.act_of(unit)
     charge(tx, unit["id"], tx.frame_of(act), amounts_used=used(tx.node(act), result))
-    forget_needs(unit)
+    unit.pop("needs", None)  # the next attempt may need other amounts
 
 
 def charge(
@@ -307,11 +303,6 @@ def skip(state: State, since: int) -> None:
     """
     if state["now"] > since:
         state["skipped"] = state.get("skipped", 0) + state["now"] - since
-
-
-def _start_clock(tx: Transition, budget: Budget) -> None:
-    if "wall_time" in budget["limits"]:
-        budget.setdefault("since", tx.now - tx.state.get("skipped", 0))
 
 
 def watch_time(tx: Transition, number: int, budget: Budget) -> None:

@@ -293,12 +293,8 @@ class Walker:
         return {self._source(number, None): part for number, part in value.items()}
 
     def _by_step(self, value: dict[int, Any], _record: Any, use: str = "count") -> dict[int, Any]:
-        moved = {}
-        for number, part in value.items():
-            step = self._visitor.step(number, use, part)
-            if step is not None:
-                moved[step] = part
-        return moved
+        steps = {self._visitor.step(number, use, part): part for number, part in value.items()}
+        return {step: part for step, part in steps.items() if step is not None}
 
     def _marks(self, value: dict[int, int], _record: Any) -> dict[int, int]:
         return self._by_step(value, None, "mark")
@@ -322,12 +318,11 @@ class Walker:
 
     def _arrivals(self, value: list[list[Any]], _record: Any) -> list[list[Any]]:
         """Return the arrivals of an activation, except those from removed steps."""
-        moved = []
-        for source, output in value:
-            step = source if source < 0 else self._visitor.step(source, "arrived", None)
-            if step is not None:
-                moved.append([step, output])
-        return moved
+        moved = [
+            [source if source < 0 else self._visitor.step(source, "arrived", None), output]
+            for source, output in value
+        ]
+        return [arrival for arrival in moved if arrival[0] is not None]
 
     def _then(self, value: list[Any] | None, record: Any) -> list[Any] | None:
         if value is None:
@@ -357,12 +352,8 @@ class Walker:
 
     def _vars(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
         flow = record.get("flow", 0)
-        moved = {}
-        for key, cell in value.items():
-            name = self._visitor.state_key(flow, key)
-            if name is not None:
-                moved[name] = list(cell)
-        return moved
+        cells = {key: list(cell) for key, cell in value.items()}
+        return _renamed(cells, lambda key: self._visitor.state_key(flow, key))
 
     def _writes(self, value: dict[int, Any], record: Any) -> dict[int, Any]:
         frame = record.get("frame", self._state["scopes"][record["scope"]].get("frame", 0))
@@ -397,22 +388,17 @@ class Walker:
 
     def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
         flow = record.get("flow", 0)
-        moved = {}
-        for signal, part in value.items():
-            name = self._visitor.signal(flow, signal)
-            if name is not None:
-                moved[name] = _copy(part)
-        return moved
+        return _renamed(_copy(value), lambda signal: self._visitor.signal(flow, signal))
 
     def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
         """Return the listeners by signal, and by key if they have one."""
-        moved = {}
-        for channel, numbers in value.items():
+
+        def renamed(channel: str) -> str | None:
             signal, separator, key = channel.partition(SEPARATOR)
             name = self._visitor.signal(0, signal)
-            if name is not None:
-                moved[f"{name}{separator}{key}"] = _copy(numbers)
-        return moved
+            return None if name is None else f"{name}{separator}{key}"
+
+        return _renamed(_copy(value), renamed)
 
     def _kept(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
         moved = {}
@@ -441,15 +427,16 @@ class Walker:
     # Pasts
 
     def _layers(self, value: dict[int, list[Any]], _record: Any) -> dict[int, list[Any]]:
-        layers = {}
-        for number, layer in value.items():
-            records = {}
-            for step, record in layer[RECORDS].items():
-                moved = self._visitor.step(step, "past", record)
-                if moved is not None:
-                    records[moved] = record
-            layers[number] = [*layer[:RECORDS], records]
-        return layers
+        return {
+            number: [*layer[:RECORDS], self._by_step(layer[RECORDS], None, "past")]
+            for number, layer in value.items()
+        }
+
+
+def _renamed(value: dict[str, Any], rename: Callable[[str], str | None]) -> dict[str, Any]:
+    """Return a record under new names, without what has none in the new graph."""
+    named = [(rename(name), part) for name, part in value.items()]
+    return {name: part for name, part in named if name is not None}
 
 
 def _copy(value: Any) -> Any:

@@ -24,7 +24,6 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.held_failures import hold_unit
 from flowengine.kernel.limits.background import withdraw
-from flowengine.kernel.limits.budgets import forget_needs
 from flowengine.kernel.limits.call_counts import uncount
 from flowengine.kernel.limits.locks import acquire, leave_lock, unpark
 from flowengine.kernel.messages import emit
@@ -189,7 +188,7 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
         failure: The failure of the attempt.
     """
     act = tx.act_of(unit)
-    forget_needs(unit)
+    unit.pop("needs", None)
     if "children" in tx.state and tx.node(act).background is not None:
         withdraw(tx, unit, failure)
     if isinstance(failure, dict):

@@ -93,13 +93,14 @@ def _arrive_count(tx: Transition, scope: Scope, node: Node, arrival: Arrival) ->
         _keep(tx, scope, node, round_, arrival)
         return
     if round_["phase"] == "waiting":
-        _open_round(tx, scope, node, round_, arrival)
+        moves.begin_round(round_, _need(tx, scope, node, arrival))
     source = arrival["source"]
     if _is_of_next_round(node, round_, source):
         _keep(tx, scope, node, round_, arrival)
     elif round_["phase"] == "fired":
         round_["sources_seen"][source] = True
-        routing.absorb(tx, scope, arrival)
+        # It came too late.
+        routing.end_token(tx, scope, arrival["line"], arrival["past"])
     else:
         round_["sources_seen"][source] = True
         round_["counted"].append(arrival)
@@ -153,15 +154,11 @@ def _keep(tx: Transition, scope: Scope, node: Node, round_: JoinState, arrival: 
     _count_waiting(tx, scope, node, 1)
 
 
-def _open_round(
-    tx: Transition, scope: Scope, node: Node, round_: JoinState, arrival: Arrival
-) -> None:
-    """Begin a round and evaluate `need` with the past of its first arrival."""
-    moves.begin_round(round_, _need(tx, scope, node, arrival))
-
-
 def _need(tx: Transition, scope: Scope, node: Node, first: Arrival) -> int | None:
-    """Return how many arrivals a round needs, or None if that failed and the scope is held."""
+    """Return how many arrivals a round needs, by the past of its first.
+
+    None: that failed, and the scope is held.
+    """
     assert node.join is not None
     try:
         need = evaluate(of_scope(tx, scope, first["past"]), node.join["need"])

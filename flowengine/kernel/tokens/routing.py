@@ -236,8 +236,3 @@ def merged_past(tx: Transition, scope: Scope) -> int:
 def _line_of(entry: list[Any]) -> list[int]:
     line: list[int] = entry[0]
     return line
-
-
-def absorb(tx: Transition, scope: Scope, arrival: Arrival) -> None:
-    """End a token that arrived too late at a join."""
-    end_token(tx, scope, arrival["line"], arrival["past"])
