@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, NotRequired, Required, TypedDict
 from flowengine.engines.results import Status, WaitInfo
 from flowengine.journal.filters import is_found, searched_text
 from flowengine.journal.records import ENDED, ExecutionRecord
+from flowengine.journal.shapes import EVENTS
 from flowengine.kernel.events import ErrorData, Evidence
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.kernel.notation.times import format_time
@@ -436,6 +437,10 @@ class StoreEvent(NamedTuple):
     """When the execution was created, in milliseconds since 1970."""
     entry: dict[str, Any]
     """As `Engine.executions.events` returns it. Of type `unreadable` if its journal is damaged."""
+
+
+EVENT_TYPES = (*EVENTS,)
+"""The types of events."""
 
 
 class EventFilter(NamedTuple):

@@ -16,6 +16,7 @@ from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.folds import Folds
 from flowengine.engines.host import Host
 from flowengine.engines.infos import (
+    EVENT_TYPES,
     Difference,
     EventFilter,
     ExecutionInfo,
@@ -33,7 +34,7 @@ from flowengine.engines.results import ExecutionResult, Status, Update
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import UsageError
 from flowengine.journal.records import ENDED, ExecutionFilter
-from flowengine.journal.shapes import EVENTS, Sound
+from flowengine.journal.shapes import Sound
 from flowengine.journal.store import JournalStore, Store
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow
@@ -357,7 +358,7 @@ class StoredExecutions(Group):
             NotFound: The execution or step does not exist.
             UsageError: `step` is given together with `follow`, or no event has the `type`.
         """
-        check_one_of("type", type, EVENTS)
+        check_one_of("type", type, EVENT_TYPES)
         id = self.find(execution)
         if follow and step is not None:
             raise UsageError("events takes either 'step' or 'follow'")

@@ -13,6 +13,7 @@ from flowengine.agents.agent_state import STEER
 from flowengine.agents.first_messages import asked, opened_with
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.engine import Engine
+from flowengine.engines.infos import EVENT_TYPES
 from flowengine.engines.results import ENDED, Update
 from flowengine.engines.stream_parts import (
     AgentPart,
@@ -339,12 +340,12 @@ def _marks(call: ApiCall, id: str) -> list[Mark]:
 
 def show_events(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show a page of the journal."""
-    first = number_in(given, "from_seq")
-    query = checked_query(EventsQuery, {"from_seq": first, "limit": _EVENTS})
+    first, type = number_in(given, "from_seq"), given.get("type") or None
+    query = checked_query(EventsQuery, {"from_seq": first, "limit": _EVENTS, "type": type})
     page = events.list_events(call._replace(query=query))
     head = call.engine.executions.summary(call.path["execution"])
-    context = {**frame(call, head), "items": page["items"], "first": first, "size": _EVENTS}
-    return PageView("events.html", context)
+    context = {"items": page["items"], "first": first, "size": _EVENTS, "type": type}
+    return PageView("events.html", {**frame(call, head), **context, "types": EVENT_TYPES})
 
 
 def show_diff(call: ApiCall, given: dict[str, str]) -> PageView:

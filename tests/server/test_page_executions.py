@@ -228,7 +228,8 @@ def test_each_view_shows_hostile_text_only_as_text_and_to_those_who_may_see_it(
     owner, vera = Browser(api), Browser(api, api.token("user:vera"))
     shown = 0
     for view in ("", "?at=fetch", "/timeline", "/history", "/history?event=2", "/events",
-                 f"/compare?with={id}", f"/compare?with={HOSTILE}"):  # fmt: skip
+                 "/events?type=failed", f"/compare?with={id}",
+                 f"/compare?with={HOSTILE}"):  # fmt: skip
         text = owner("GET", f"/executions/{id}{view}").text
         assert "<script>alert" not in text
         assert "<img" not in text
@@ -236,6 +237,7 @@ def test_each_view_shows_hostile_text_only_as_text_and_to_those_who_may_see_it(
         hidden = vera("GET", f"/executions/{id}{view}")
         assert hidden.status_code in (200, 403)
         assert "no route" not in hidden.text
+        assert "type=" not in view or "<strong>started" not in text
         assert "sum is wrong" not in hidden.text
     assert shown >= 4
 
