@@ -40,7 +40,7 @@ def diff(host: Host, left: str, right: str) -> Difference:
     Returns:
         See `Difference`.
     """
-    with Sound("the journals of two executions"):
+    with Sound(f"the stored data of execution {left} or {right}"):
         pair = _Pair(*(Facts(host, host.store.execution(id)) for id in (left, right)))
         point = pair.parting()
         steps, more = pair.steps(None if point is None else point["address"])
